@@ -140,13 +140,13 @@ def _field(document: Any, name: str) -> Any:
 
 
 def _at(value: Any, name: str) -> Any:
-    """Return a field of a JSON value, of each of a list."""
+    """Return a field of a JSON value, of each of a list; None where it is missing."""
     if isinstance(value, list):
         return [_at(each, name) for each in value]
-    if not name or value is None or name in value:
-        return value if not name or value is None else value[name]
+    if not name or value is None:
+        return value
     first, _, rest = name.partition(".")
-    return _at(value[first], rest)
+    return value[name] if name in value else _at(value.get(first), rest)
 
 
 def _in_short_lines(value: Any, indent: str = "") -> str:
@@ -212,7 +212,9 @@ def replayed(text: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_commands(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def test_commands(
+    path: Path, tmp_path: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     now_ns = (DAY_ZERO + 10 * 3_600_000) * 1_000_000
     monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda: now_ns))
     monkeypatch.setattr(settled, "_PAUSES_S", (0, 0, 0))
