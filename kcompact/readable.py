@@ -81,9 +81,9 @@ def some_of(names: Sequence[str], *, at_most: int | None = NAMED_AT_MOST) -> str
     return f"{', '.join(names[:at_most])} and {len(names) - at_most:,} more"
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 segment`, `2 segments`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: `1 segment`, `2 segments`, and with a plural of its own `2 batches`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def printable_text(data: bytes) -> str | None:

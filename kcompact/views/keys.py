@@ -105,7 +105,7 @@ def _classes(counts: KeyCounts) -> Iterator[Part]:
     empty = counts.empty_batches
     of_empty = f", {empty.number:,} of them empty ({readable.size(empty.size_bytes)})" if empty.number else ""
     on_disk = f"{readable.size(counts.batches.size_bytes)} on the disk"
-    yield lines(f"{counts.batches.number:,} batches{of_empty}, {on_disk}", is_close=True)
+    yield lines(f"{readable.counted(counts.batches.number, 'batch', 'batches')}{of_empty}, {on_disk}", is_close=True)
 
 
 def _sections(keys: LogKeys) -> Table:

@@ -16,6 +16,8 @@ what a command prints stands below it, indented. `--rewrite` writes what happens
     $ kcompact ...                      a command; `!` marks what it prints on standard error
     $ kcompact ... | show [NAME...]     its JSON in short lines, or only these fields of its partitions: `segments.role`
     $ kcompact ... | grep ...           any other filter of a shell
+    $ state DIRECTORY                   the records of a partition, its files, and its entry in the checkpoint
+    $ cat FILE, $ ls DIRECTORY          as in a shell
 
 The clock says 10:00 of the first day. `3.log` is the log at offset 3, and `$COMPACT` the setting of a compacted topic.
 A command that only reads must leave every file as it is, to the byte and to the time.
@@ -36,6 +38,7 @@ from typing import Any
 
 import pytest
 
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.host import machine
 from kcompact.log import settled
 from tests.support import log_dsl, log_writer
@@ -50,7 +53,9 @@ from tests.support.command_line import (
     server_properties,
     settings,
 )
+from tests.support.log_reader import read_aborted, read_segments
 from tests.support.log_writer import DAY_ZERO
+from tests.support.pages import without_timings
 
 FILES = sorted((Path(__file__).parent / "commands").glob("*.txt"))
 INDENT = " " * 4
@@ -104,16 +109,22 @@ class Story:
         command = SHORT_NAME.sub(_whole_name, command).replace("$COMPACT", "--config cleanup.policy=compact")
         first, _, shell_filter = command.partition(" | ")
         program, *words = shlex.split(first)
-        assert program == "kcompact", command
-        before = self.state()
+        if program == "state":
+            return state(self.scratch / words[0])
+        if program != "kcompact":
+            assert program in ("cat", "ls"), f"no such command: {program}"
+            return subprocess.run(
+                command, shell=True, cwd=self.scratch, stdout=subprocess.PIPE, text=True, check=False
+            ).stdout.splitlines()
+        before = digest(self.scratch)
         ran = kcompact(*words)
-        assert words[:1][0] in CHANGES or self.state() == before, f"{command} has changed something"
+        assert words[0] in CHANGES or digest(self.scratch) == before, f"{command} has changed something"
         assert not re.search("Traceback|a bug of kcompact", ran.out + ran.err), ran.out + ran.err
         out = self.filtered(ran, shell_filter) if shell_filter else ran.out
         printed = [*out.splitlines(), *(f"! {line}" for line in ASSUMED.sub("", ran.err).splitlines())]
         printed += [f"[exit code {ran.code}]"] if ran.code else []
         printed = [re.sub(rf"{self.scratch}(/|\b)", "", line).rstrip() for line in printed]
-        return [re.sub(r"\(process \d+\)", "(process _)", line) for line in printed]
+        return without_timings([re.sub(r"\(process \d+\)", "(process _)", line) for line in printed])
 
     def filtered(self, ran: Ran, shell_filter: str) -> str:
         verb, *names = shlex.split(shell_filter)
@@ -125,8 +136,15 @@ class Story:
             shell_filter, shell=True, cwd=self.scratch, input=ran.out, stdout=subprocess.PIPE, text=True, check=False
         ).stdout
 
-    def state(self) -> dict[str, str]:
-        return digest(self.scratch)
+
+def state(directory: Path) -> list[str]:
+    """Return the records of a partition as `log_dsl` writes them, the names of its files, and its checkpoint."""
+    lines = [log_dsl.segment_text(segment) for segment in read_segments(directory)]
+    for base_offset, entries in read_aborted(directory).items():
+        lines += [log_dsl.aborted_text(base_offset, entry) for entry in entries]
+    lines.append(" ".join(re.sub(r"^0+(?=\d)", "", path.name) for path in sorted(directory.iterdir())))
+    checkpoint = directory.parent / CLEANER_OFFSET_CHECKPOINT
+    return [*lines, *(checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else ["no checkpoint"])]
 
 
 def _whole_name(short: re.Match[str]) -> str:

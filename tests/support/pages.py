@@ -15,6 +15,14 @@ DIRECTIVE = re.compile(r"<!-- (fixture|example|before|clock|spark)(?:: (.*?))? -
 FENCE = re.compile(r"```(\w*)")
 LEFT_OUT = "..."
 """A line of a page that stands for lines of a command which are not shown."""
+TIMINGS = [
+    (re.compile(r"[\d,.]+ seconds"), "_ seconds"),
+    (re.compile(r"\((?:[\d,.]+|NaN|Infinity) M([Bb])/sec"), r"(_ M\1/sec"),
+    (re.compile(r"\([\d.]+ [KMGTPE]?i?B/s\)"), "(_/s)"),
+    (re.compile(r"(?:[\d.]+|NaN)% of total time"), "_% of total time"),
+    (re.compile(r'"elapsed_s": [\d.]+'), '"elapsed_s": _'),
+]
+"""How long something took, and how fast it was: another number in each run."""
 HELPERS = {"cp", "mkdir", "ls", "cat", "rm", "touch", "find", "printf", "truncate", "sed", "grep"}
 """Commands that a block may use besides kcompact."""
 
@@ -125,3 +133,10 @@ def run(command: str, scratch: Path, *, in_process: bool) -> list[str]:
     if code:
         printed += [*error.splitlines(), f"[exit code {code}]"]
     return [line.replace(f"{scratch}/", "").rstrip() for line in printed]
+
+
+def without_timings(lines: list[str]) -> list[str]:
+    """Return lines without the numbers that are others in each run."""
+    for pattern, replacement in TIMINGS:
+        lines = [pattern.sub(replacement, line) for line in lines]
+    return lines

@@ -1,4 +1,4 @@
-"""`clean`: what it changes, writes and prints, whom it asks, and which engine runs it."""
+"""`clean`: whom it asks and which engine runs it; what it prints is in `tests/cases/commands/clean.txt`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from kcompact.clean.job import CleanerStats
 from kcompact.cleaner import engines
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status
 from kcompact.cli import consent
-from kcompact.cli.json.clean import CLEANED
 from kcompact.engine.spark import context
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.plan.partition import plan_partition
@@ -28,43 +27,16 @@ from tests.support.command_line import (
     COMPACT,
     COMPACTED,
     DIRTY,
-    LOG0,
-    LOG6,
     clean,
     command,
     digest,
     environment,
-    flip,
     kcompact,
     partition,
     process,
-    settings,
     values,
 )
 from tests.support.fake_java import write_java
-
-
-def test_json_has_the_fields_of_the_contract(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    ran = clean(directory)
-    assert ran.code == 0
-    assert (ran.json["version"], ran.json["command"]) == (2, "clean")
-    entry = ran.partition
-    assert entry.keys() == CLEANED.names
-    assert (entry["status"], entry["engine"], entry["end_offset"]) == ("cleaned", "in-process", 6)
-    assert (entry["messages_read"], entry["messages_written"], entry["map_keys"]) == (6, 4, 4)
-    assert values(directory) == COMPACTED
-    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 6\n"
-    assert sorted(path.name for path in directory.glob("*.log")) == [LOG0, LOG6]
-
-
-def test_second_time_nothing_is_dirty(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    clean(directory)
-    before = digest(tmp_path)
-    entry = clean(directory).partition
-    assert (entry["status"], entry["reason"], entry["exit_code"]) == ("skipped", "active-only", 0)
-    assert digest(tmp_path) == before
 
 
 def test_dry_run_is_the_run_and_writes_nothing(tmp_path: Path) -> None:
@@ -77,76 +49,6 @@ def test_dry_run_is_the_run_and_writes_nothing(tmp_path: Path) -> None:
     assert dry["status"] == "dry-run"
     differing = {name for name in wet if wet[name] != dry[name]}
     assert differing <= {"status", "elapsed_s"}
-
-
-def test_output_leaves_the_source_alone(tmp_path: Path) -> None:
-    directory = partition(tmp_path / "data")
-    before = digest(tmp_path / "data")
-    output = tmp_path / "output"
-    entry = clean("--output", output, directory).partition
-    assert (entry["status"], digest(tmp_path / "data")) == ("cleaned", before)
-    assert not (tmp_path / "data" / ".lock").exists()
-    assert values(output / "orders-0") == COMPACTED
-    again = clean("--output", output, directory)
-    assert (again.code, again.out) == (4, "")
-    assert f"{output / 'orders-0'}: exists already" in again.err
-
-
-def test_force_ignores_the_ratio_only(tmp_path: Path) -> None:
-    directory = partition(tmp_path, settings("checkpoint=3"))
-    assert clean("--dry-run", directory).partition["reason"] == "below-ratio"
-    assert clean("--dry-run", "--force", directory).partition["reason"] == "forced"
-    young = ("--config", "min.compaction.lag.ms=86400000")
-    assert clean("--dry-run", "--force", *young, directory).partition["reason"] == "min-compaction-lag"
-
-
-def test_keep_tombstones(tmp_path: Path) -> None:
-    lines = "log now=10:00\n0: d=~(horizon=09:30)\n1: a=1"
-    kept = partition(tmp_path / "kept", lines)
-    gone = partition(tmp_path / "gone", lines)
-    clean("--keep-tombstones", kept)
-    clean(gone)
-    assert (0 in values(kept), 0 in values(gone)) == (True, False)
-
-
-def test_rebuild_indexes(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    flip(directory / "00000000000000000000.timeindex", -5)
-    assert clean("--dry-run", directory).code == 3
-    ran = clean("--rebuild-indexes", directory)
-    assert (ran.code, values(directory)) == (0, COMPACTED)
-
-
-def test_internal_topics(tmp_path: Path) -> None:
-    directory = partition(tmp_path, settings("name=__consumer_offsets-0"))
-    whole = clean("--dry-run", tmp_path)
-    assert (whole.code, whole.partition["status"], whole.partition["reason"]) == (0, "skipped", "internal")
-    assert clean("--dry-run", directory).code == 4
-    assert clean("--dry-run", "--include-internal", directory).partition["status"] == "dry-run"
-
-
-def test_topic_and_several_log_directories(tmp_path: Path) -> None:
-    for log_dir, name in (("one", "orders-0"), ("one", "users-0"), ("two", "orders-1")):
-        partition(tmp_path / log_dir, settings(f"name={name}"))
-    ran = clean("--topic", "orders", tmp_path / "one", tmp_path / "two")
-    assert [(e["topic"], e["partition"], e["status"]) for e in ran.json["partitions"]] == [
-        ("orders", 0, "cleaned"),
-        ("orders", 1, "cleaned"),
-    ]
-
-
-def test_text_ends_with_kafkas_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    partition(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    ran = kcompact("clean", "--engine", "in-process", *COMPACT, "orders-0")
-    assert ran.code == 0
-    assert ran.complaints == ""
-    lines = ran.out.splitlines()
-    assert "  Log cleaner thread 0 cleaned log orders-0 (dirty section = [0, 6])" in lines
-    assert "  Start size: 0.0 MB (6 messages)" in lines
-    assert "  End size: 0.0 MB (4 messages)" in lines
-    assert lines[-2].split() == ["partition", "status", "before", "after", "checkpoint"]
-    assert lines[-1].split()[:2] == ["orders-0", "cleaned"]
 
 
 def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
@@ -251,24 +153,6 @@ def test_what_was_typed_before_the_question_is_no_answer(tmp_path: Path) -> None
     assert (ended, digest(directory) == before) == (130, True)
 
 
-def test_without_a_terminal_only_ask_refuses(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    before = digest(directory)
-    for output in ((), ("--json",)):
-        ran = kcompact("clean", "--engine", "in-process", "--ask", *output, *COMPACT, directory)
-        assert (ran.code, ran.complaints) == (
-            4,
-            "error: standard input: no terminal, so --ask has nobody to ask; nothing was changed; "
-            "--yes cleans without a question\n",
-        )
-    assert "checkpoint none -> 6" in kcompact("clean", "--engine", "in-process", "--ask", *COMPACT, directory).out
-    assert kcompact("clean", "--engine", "in-process", "--ask", "--dry-run", *COMPACT, directory).code == 0
-    assert kcompact("clean", "--ask", "--yes", *COMPACT, directory).code == 2
-    assert digest(directory) == before
-    assert kcompact("clean", "--engine", "in-process", *COMPACT, directory).code == 0
-    assert kcompact("clean", "--engine", "in-process", "--ask", *COMPACT, directory).code == 0  # Nothing is to be done.
-
-
 # Engines
 
 
@@ -280,18 +164,6 @@ def test_a_master_chooses_spark(tmp_path: Path) -> None:
     assert "engine: spark (--master is given)\n" in ran.stderr
     assert '"engine": "spark"' in ran.stdout
     assert values(directory) == COMPACTED
-
-
-def test_small_work_is_done_by_this_process(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    line = "engine: in-process (419 B to read; Spark from 16.0 GiB)\n"
-    ran = kcompact("clean", "--json", "--dry-run", *COMPACT, directory)
-    assert (ran.code, ran.partition["engine"]) == (0, "in-process")
-    assert line in ran.err
-    for arguments in (["--quiet"], ["--engine", "in-process"]):
-        assert "engine: " not in kcompact("clean", "--dry-run", *arguments, *COMPACT, directory).err
-    assert line in kcompact("clean", *COMPACT, directory).err
-    assert "engine: " not in kcompact("clean", *COMPACT, directory).err, "nothing is to be cleaned"
 
 
 def test_large_work_without_spark_is_done_by_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,19 +200,3 @@ def test_java_is_looked_for_before_the_question(tmp_path: Path, monkeypatch: pyt
     assert (ran.code, ran.out) == (4, "")
     assert "java (JAVA_HOME) fails `java -version` with exit code 1: no output" in ran.err
     assert digest(directory) == before
-
-
-def test_a_wrong_master_is_a_usage_error(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    before = digest(directory)
-    ran = kcompact("clean", "--master", "nonsense", *COMPACT, directory)
-    assert (ran.code, ran.out) == (2, "")
-    assert "error: --master: 'nonsense' is not a Spark master\n" in ran.err
-    assert "spark://HOST:PORT" in ran.err
-    assert digest(directory) == before
-
-
-def test_spark_conf_needs_name_and_value(tmp_path: Path) -> None:
-    ran = kcompact("clean", "--spark-conf", "spark.ui.enabled", partition(tmp_path))
-    assert ran.code == 2
-    assert "NAME=VALUE" in ran.err

@@ -33,18 +33,10 @@ from fixtures import checkout
 from kcompact.host import machine
 from tests.support import examples
 from tests.support.command_line import EVERY_COMMAND
-from tests.support.pages import Block, abridged, blocks, commands, run
+from tests.support.pages import Block, abridged, blocks, commands, run, without_timings
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-TIMINGS = [
-    (re.compile(r"[\d,.]+ seconds"), "_ seconds"),
-    (re.compile(r"\((?:[\d,.]+|NaN|Infinity) M([Bb])/sec"), r"(_ M\1/sec"),
-    (re.compile(r"\([\d.]+ [KMGTPE]?i?B/s\)"), "(_/s)"),
-    (re.compile(r"(?:[\d.]+|NaN)% of total time"), "_% of total time"),
-    (re.compile(r'"elapsed_s": [\d.]+'), '"elapsed_s": _'),
-]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,12 +86,6 @@ def prepare(session: Session, scratch: Path) -> None:
 
 
 # Running
-
-
-def without_timings(lines: list[str]) -> list[str]:
-    for pattern, replacement in TIMINGS:
-        lines = [pattern.sub(replacement, line) for line in lines]
-    return lines
 
 
 def run_session(session: Session, scratch: Path, *, in_process: bool) -> dict[int, list[str]]:
