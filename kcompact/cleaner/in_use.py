@@ -18,9 +18,8 @@ from kcompact.errors import KcompactError, LogDirLockedError, PartitionInUseErro
 from kcompact.format.names import Suffix
 from kcompact.host import other_processes
 from kcompact.host.other_processes import Inode, OpenFile, OpenFiles
-from kcompact.log.directory import is_running
+from kcompact.log.directory import PerLogDir, is_running
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
-from kcompact.log.per_log_dir import PerLogDir
 from kcompact.notes import Note, NoteCode
 from kcompact.swap.copy.unfinished import sweep_log_dir
 

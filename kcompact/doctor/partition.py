@@ -19,7 +19,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segment_reader import end_by_headers
-from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
+from kcompact.log.segments import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import NO_HIGH_WATERMARK

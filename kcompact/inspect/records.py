@@ -27,9 +27,9 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET
 from kcompact.kernels import Bytes, Column, Table
 from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import header_of_row
 from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.files import LogFile
-from kcompact.log.header_table import header_of_row
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
 from kcompact.log.segment_reader import headers

@@ -3,24 +3,21 @@
 In: a path. Out: `PartitionLog`, `Batch`, `BatchHeader`, tables of headers, producer states, a lock.
 Imports: `errors`, `format`, `kernels`.
 
-    files                opens regular files without following links and reads from a position
-    directory            `read_log`: names, sizes, checkpoints and index ends of a partition directory
-    segments             the segments of a directory, their index ends and first headers, and the log end
+    files                where bytes come from: the files of a directory, and reading from them
+    directory            `read_log`: names, sizes, checkpoints and index ends of a partition, and its log directory
+    segments             the segments of a directory, their index ends and first headers, the log end; deleted ones
     growing              what is valid of the active segment of a running broker
     settled              readings that are repeated when a running broker has changed the partition meanwhile
     index_files          the indexes of a segment: read, compared with the log, or built from its batches
     broker_recovery      what a broker keeps of a segment after an unclean shutdown
     segment_reader       the batches or headers of a `.log` file between two positions
     past_damage          the batches of a damaged file, before and after the damage
-    batch_headers        headers with their positions and transaction markers
+    batch_headers        headers with their positions and transaction markers; tables of them
     batch_runs           the one reader of batches: by the kernels, and by the definition what is unusual
-    header_table         the headers of a file as a table, read by a kernel
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay
     transactions         the transactional and the control batches in columns, and how transactions ended
     transaction_index    aborted transactions by the markers, and where a `.txnindex` contradicts them
     transaction_kernels  follows and judges the transactions of a log with kernels
-    set_aside            which `.deleted` segments may be the only copy of their records
-    per_log_dir          values that the partitions of a log directory share
     lock                 the log directory's `.lock`
 """

@@ -10,12 +10,20 @@ from __future__ import annotations
 import bisect
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from kcompact import readable
-from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, RefusedError, storage_errors
+from kcompact.errors import (
+    CorruptDataError,
+    CorruptIndexError,
+    KcompactError,
+    LogChangedError,
+    RefusedError,
+    storage_errors,
+)
 from kcompact.format import index
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -41,8 +49,7 @@ from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PAR
 from kcompact.log.broker_recovery import first_recovered
 from kcompact.log.files import FileIdentity, Files, LogFile, files_in
 from kcompact.log.lock import has_broker
-from kcompact.log.segments import Segment, SegmentReader
-from kcompact.log.set_aside import deleted_segments
+from kcompact.log.segments import Segment, SegmentReader, deleted_segments
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import shell_word
 
@@ -54,6 +61,8 @@ _SMALL_FILES = frozenset(
 """The other files of a partition directory. A broker that is killed while it writes one leaves a `.tmp` file."""
 
 _MOST_NOTED = 20
+
+Value = TypeVar("Value")
 
 BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
 """The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
@@ -491,3 +500,27 @@ def read_snapshot(log: PartitionLog, identity: FileIdentity) -> tuple[ProducerEn
     """Return the entries of a producer snapshot. Raises CorruptCheckpointError, StorageError."""
     file = log.file(identity.name)
     return tuple(parse_snapshot(file.read(), file=str(file)))
+
+
+class PerLogDir(Generic[Value]):
+    """A value for each log directory, made once. If making it fails, that is the error of every partition there."""
+
+    def __init__(self, make: Callable[[Path], Value]) -> None:
+        self._make = make
+        self._made: dict[Path, Value | KcompactError] = {}
+
+    def of(self, partition: Path) -> Value:
+        """Return the value for the log directory of a partition. Raises the KcompactError of making it."""
+        return self.of_log_dir(partition.parent)
+
+    def of_log_dir(self, log_dir: Path) -> Value:
+        """Return the value for a log directory. Raises the KcompactError of making it."""
+        if log_dir not in self._made:
+            try:
+                self._made[log_dir] = self._make(log_dir)
+            except KcompactError as problem:
+                self._made[log_dir] = problem
+        made = self._made[log_dir]
+        if isinstance(made, KcompactError):
+            raise made
+        return made

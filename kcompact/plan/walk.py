@@ -23,9 +23,8 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.format.names import DirectoryKind, parse_directory
-from kcompact.log.directory import LogDir, is_partition_directory, read_log_dir
+from kcompact.log.directory import LogDir, PerLogDir, is_partition_directory, read_log_dir
 from kcompact.log.files import files_in
-from kcompact.log.per_log_dir import PerLogDir
 from kcompact.log.settled import read_settled
 from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first, place

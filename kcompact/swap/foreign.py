@@ -26,7 +26,7 @@ from kcompact.format.names import (
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segment_reader import end_by_headers
-from kcompact.log.set_aside import deleted_segments, first_epoch_offset, holders, only_copies
+from kcompact.log.segments import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.readable import shell_word
 from kcompact.swap.foreign_result import Files, Overlap, index_problem, overlaps, verified_end
 from kcompact.swap.open_directory import OpenDirectory

@@ -29,7 +29,7 @@ from kcompact.kernels import (
     SECTION_START,
     Table,
 )
-from kcompact.log import batch_runs, header_table
+from kcompact.log import batch_headers, batch_runs
 from kcompact.log.files import LogFile, open_regular
 from kcompact.log.segment_reader import headers, verified_batches
 from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
@@ -147,7 +147,7 @@ def test_last_offsets_near_the_largest(
     assert (table_of(data)[1] == DONE) is is_sound
     path = tmp_path / LOG_NAME
     path.write_bytes(data)
-    assert (header_table.read_header_table(LogFile.at(path), end_position=len(data)) is not None) is is_sound
+    assert (batch_headers.read_header_table(LogFile.at(path), end_position=len(data)) is not None) is is_sound
     if is_sound:
         assert len(list(headers(LogFile.at(path)))) == 1
     else:
@@ -161,7 +161,7 @@ def test_hop_is_headers(scratch: Path, data: bytes, is_in_the_middle: bool) -> N
     before, after = (b"before", b"behind") if is_in_the_middle else (b"", b"")
     path.write_bytes(before + data + after)
     start, end = len(before), len(before) + len(data)
-    table = header_table.read_header_table(LogFile.at(path), start_position=start, end_position=end)
+    table = batch_headers.read_header_table(LogFile.at(path), start_position=start, end_position=end)
     try:
         expected = list(headers(LogFile.at(path), start_position=start, end_position=end))
     except KcompactError:
@@ -180,13 +180,13 @@ def test_hop_reads_many_headers_and_tells_what_it_cannot_read(scratch: Path, mon
     path = scratch / LOG_NAME
     path.write_bytes(b"".join(batch_format.build([Record(offset, 0, b"a", b"b")]) for offset in range(100)))
     end = path.stat().st_size
-    whole = header_table.read_header_table(LogFile.at(path), end_position=end)
+    whole = batch_headers.read_header_table(LogFile.at(path), end_position=end)
     assert whole is not None
     assert whole[:, BASE_OFFSET].tolist() == list(range(100))
     monkeypatch.setattr(batch_runs, "TABLE_ROWS", 7)
-    parts = header_table.read_header_table(LogFile.at(path), end_position=end)
+    parts = batch_headers.read_header_table(LogFile.at(path), end_position=end)
     assert parts is not None
     assert np.array_equal(parts, whole)
     assert (
-        header_table.read_header_table(LogFile.at(path), end_position=end + 100) is None
+        batch_headers.read_header_table(LogFile.at(path), end_position=end + 100) is None
     )  # Such a file ends before it should.

@@ -30,7 +30,7 @@ from kcompact.kernels import (
     Bytes,
     Table,
 )
-from kcompact.log import header_table
+from kcompact.log import batch_headers
 from tests.support.guarded_kernels import Guarded
 
 K0, K1 = 0x0706050403020100, 0x0F0E0D0C0B0A0908
@@ -53,7 +53,7 @@ class Readers:
             assert code in (DAMAGED, LEGACY), code
             return None
         table = table[:count]
-        headers = [header_table.header_of_row(row) for row in table]
+        headers = [batch_headers.header_of_row(row) for row in table]
         inflated = self._inflate(data, table)
         if inflated is None:
             return None

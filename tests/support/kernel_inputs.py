@@ -27,7 +27,7 @@ from kcompact.kernels import (
     Bytes,
     Table,
 )
-from kcompact.log import header_table
+from kcompact.log import batch_headers
 from tests.support import strategies
 from tests.support.strategies import NOW
 
@@ -142,7 +142,7 @@ def table_of(data: bytes, *, base_offset: int = 0, end_offset: int = MAX_OFFSET)
 
 
 def headers_in(table: Table) -> list[Header]:
-    return [header_table.header_of_row(row)._replace(crc=0) for row in table]
+    return [batch_headers.header_of_row(row)._replace(crc=0) for row in table]
 
 
 def padded(value: int, more: int) -> bytes:

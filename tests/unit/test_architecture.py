@@ -279,7 +279,7 @@ def test_the_plan_is_a_pure_function(path: Path) -> None:
     """Only `plan.discovery` and `plan.partition` read the disk."""
     imported = set(imports_of(path))
     assert not {"os", "pathlib", "time", "datetime", "logging", "sys", "io", "shutil"} & imported
-    readers = {"log.files", "log.segment_reader", "log.batch_headers", "log.header_table", "config.metadata_log"}
+    readers = {"log.files", "log.segment_reader", "log.batch_headers", "config.metadata_log"}
     assert not {f"kcompact.{module}" for module in readers} & imported
     assert not {"open", "print", "input"} & {name for name, _ in names_called(path)}
     assert not [name for name in imported if name.split(".")[-1].startswith(("read_", "load_"))]
