@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kcompact.format.text_lines import parse_digits
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -151,8 +153,8 @@ class HighWatermark(click.ParamType[Any]):
         text = str(value).strip().lower()
         if text == "leo":
             return text
-        if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
-            return int(text)
+        if (offset := parse_digits(text, most=MAX_DIGITS)) is not None:
+            return offset
         raise click.BadParameter(f"'{_cut(text)}' is neither an offset nor leo", ctx=ctx, param=param)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
@@ -167,10 +169,10 @@ class Number(click.ParamType[Any]):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value)
-        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-            self.fail(f"'{text}' is not a number from 0 on", param, ctx)
-        return min(int(text), MAX_OFFSET)
+        number = parse_digits(str(value), most=MAX_DIGITS)
+        if number is None:
+            self.fail(f"'{value}' is not a number from 0 on", param, ctx)
+        return min(number, MAX_OFFSET)
 
 
 class Key(click.ParamType[Any]):

@@ -21,6 +21,7 @@ from kcompact.config.listener import PLAIN, Exchange, usable_address
 from kcompact.config.settings import BROKER_NAMES, ClusterConfig, Source
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
+from kcompact.format.text_lines import parse_digits
 
 ORIGIN = "bootstrap-server"
 _TOPIC_AUTHORIZATION_FAILED = 29
@@ -69,8 +70,8 @@ class LiveCluster:
 def parse_address(text: str) -> str:
     """Return `text` if it is HOST:PORT, or several of them with commas. Raises ValueError for any other text."""
     for address in text.split(","):
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        host, _, port = address.rpartition(":")
+        if not host or not 0 < (parse_digits(port) or 0) < 1 << 16:
             raise ValueError(f"'{address}' is not HOST:PORT")
     return text
 

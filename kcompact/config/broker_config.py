@@ -15,6 +15,7 @@ from typing import Self
 from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE
 from kcompact.errors import ConfigError
+from kcompact.format.text_lines import parse_digits
 
 DEFAULT_LOG_DIR = str(Path("/", "tmp", "kafka-logs"))
 """Where a broker without log.dirs and log.dir has its log directory. Rule: `ServerLogConfigs.LOG_DIR_DEFAULT`."""
@@ -71,8 +72,7 @@ class BrokerConfig:
     @property
     def node_id(self) -> int | None:
         """The id of the broker, None if the settings have none."""
-        written = self.properties.get("node.id", self.properties.get("broker.id", "")).strip()
-        return int(written) if written.isascii() and written.isdigit() and len(written) <= 10 else None
+        return parse_digits(self.properties.get("node.id", self.properties.get("broker.id", "")).strip())
 
     def located(self, path: str) -> Path | None:
         """Return where a path of the broker leads on this machine; None if that is unknown, or if no path is so."""

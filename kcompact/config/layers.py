@@ -28,7 +28,7 @@ from kcompact.config.settings import (
     whole_number,
 )
 from kcompact.errors import ConfigError, UnsupportedError
-from kcompact.release import KAFKA_4_3
+from kcompact.release import KAFKA_4_3, Release
 
 
 def topic_config(
@@ -50,12 +50,17 @@ def topic_config(
 
 
 def merged_config(
-    topic: str, *, overrides: Sequence[Override], broker: BrokerConfig, cluster: ClusterConfig | None = None
+    topic: str,
+    *,
+    overrides: Sequence[Override],
+    broker: BrokerConfig,
+    cluster: ClusterConfig | None = None,
+    release: Release = KAFKA_4_3,
 ) -> TopicConfig:
     """Return the effective configuration of a topic, as `topic_config` does, from what is known of its broker."""
-    builder = _TopicConfigBuilder(topic)
+    builder = _TopicConfigBuilder(topic, release)
     if cluster is not None:
-        builder.set_value("cleanup.policy", KAFKA_4_3.defaults["cleanup.policy"], Setting(source=Source.DEFAULT))
+        builder.set_value("cleanup.policy", release.defaults["cleanup.policy"], Setting(source=Source.DEFAULT))
     builder.set_broker_values(broker.properties, Setting(source=Source.BROKER_CONFIG), unresolved=broker.unresolved)
     if cluster is not None and cluster.knows_broker:
         broker = BrokerConfig()
@@ -80,8 +85,9 @@ def merged_config(
 class _TopicConfigBuilder:
     """Collects the values of one topic's settings. A later value replaces an earlier one: call weakest source first."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, release: Release) -> None:
         self._topic = topic
+        self._release = release
         self._fields: dict[str, Any] = {}
         self._settings: dict[str, Setting] = {}
         self._unresolved: set[str] = set()
@@ -143,7 +149,15 @@ class _TopicConfigBuilder:
 
     def build(self) -> TopicConfig:
         """Return the configuration. Raises ConfigError for values that contradict each other."""
-        config = TopicConfig(**self._fields, settings=self._settings, unresolved=frozenset(self._unresolved))
+        defaults = {
+            field: self._release.defaults[name] for field, name in FIELD_NAMES.items() if name != "cleanup.policy"
+        }
+        config = TopicConfig(
+            **(defaults | self._fields),
+            release=self._release,
+            settings=self._settings,
+            unresolved=frozenset(self._unresolved),
+        )
         least, most = config.min_compaction_lag_ms, config.max_compaction_lag_ms
         lags = [self._settings.get(name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
         # A running cluster can have such a pair, through the broker's settings, and accepts it.

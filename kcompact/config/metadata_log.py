@@ -46,6 +46,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
+from kcompact.format.text_lines import parse_digits
 from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 from kcompact.notes import Note, NoteCode
@@ -155,7 +156,7 @@ class _State:
                 self.partitions.setdefault(fields["topicId"], {})[fields["partitionId"]] = tuple(fields["replicas"])
             case MetadataKind.CONFIG:
                 resource_type, resource_name, name, value = fields.values()
-                if resource_type == ResourceType.BROKER and resource_name and not _is_node_id(resource_name):
+                if resource_type == ResourceType.BROKER and resource_name and parse_digits(resource_name) is None:
                     raise ValueError(f"settings of a broker whose id is {resource_name[:40]!a}, not a number")
                 settings = self.configs.setdefault((resource_type, resource_name), {})
                 if value is None:
@@ -189,10 +190,6 @@ class _State:
             for (resource_type, name), settings in self.configs.items()
             if resource_type == ResourceType.BROKER and name and settings
         }
-
-
-def _is_node_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 10
 
 
 def _newest_state(

@@ -11,7 +11,6 @@ Kafka cannot have written.
 from __future__ import annotations
 
 import bisect
-import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -79,8 +78,7 @@ class TimestampOffset:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AbortedTxn:
+class AbortedTxn(NamedTuple):
     """An aborted transaction, an entry of the `.txnindex` of the segment that holds the abort marker.
 
     `first_offset` is the base offset of the transaction's first batch, `last_offset` the offset of the marker, and
@@ -411,7 +409,7 @@ class AbortedTxnColumns(Sequence[AbortedTxn]):
         """Return all these entries."""
         import numpy as np
 
-        tables = [part.table if isinstance(part, cls) else np.array(list(map(_fields, part)), "i8") for part in parts]
+        tables = [part.table if isinstance(part, cls) else np.array(list(part), "i8") for part in parts]
         return cls(np.concatenate([np.empty((0, 4), "i8"), *(table.reshape(-1, 4) for table in tables)]))
 
     def __len__(self) -> int:
@@ -424,11 +422,11 @@ class AbortedTxnColumns(Sequence[AbortedTxn]):
     def __getitem__(self, index: int | slice) -> AbortedTxn | AbortedTxnColumns:
         if isinstance(index, slice):
             return AbortedTxnColumns(self.table[index])
-        return _aborted_txn(*self.table[index].tolist())
+        return AbortedTxn._make(self.table[index].tolist())
 
     def __iter__(self) -> Iterator[AbortedTxn]:
         for start in range(0, len(self), WINDOW_ENTRIES):
-            yield from itertools.starmap(_aborted_txn, self.table[start : start + WINDOW_ENTRIES].tolist())
+            yield from map(AbortedTxn._make, self.table[start : start + WINDOW_ENTRIES].tolist())
 
 
 def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> Sequence[AbortedTxn]:
@@ -444,24 +442,11 @@ def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> Sequence[Abo
     found: list[AbortedTxn] = []
     last_offset = base_offset - 1
     for number, (version, *fields) in enumerate(ABORTED_TXN_STRUCT.iter_unpack(whole)):
-        entry = _aborted_txn(*fields)
+        entry = AbortedTxn._make(fields)
         _verify_aborted_txn(entry, number, version, last_offset, file=file)
         last_offset = entry.last_offset
         found.append(entry)
     return tuple(found)
-
-
-def _aborted_txn(producer_id: int, first_offset: int, last_offset: int, last_stable_offset: int) -> AbortedTxn:
-    return AbortedTxn(
-        producer_id=producer_id,
-        first_offset=first_offset,
-        last_offset=last_offset,
-        last_stable_offset=last_stable_offset,
-    )
-
-
-def _fields(entry: AbortedTxn) -> tuple[int, int, int, int]:
-    return entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
 
 
 def _verify_aborted_txn(entry: AbortedTxn, number: int, version: int, last_offset: int, *, file: str) -> None:
@@ -505,4 +490,4 @@ def build_txn_index(transactions: Sequence[AbortedTxn]) -> bytes:
         stored = np.zeros(len(transactions), _STORED_TXN)
         stored["version"], stored["fields"] = ABORTED_TXN_VERSION, transactions.table
         return stored.tobytes()
-    return b"".join(ABORTED_TXN_STRUCT.pack(ABORTED_TXN_VERSION, *_fields(txn)) for txn in transactions)
+    return b"".join(ABORTED_TXN_STRUCT.pack(ABORTED_TXN_VERSION, *txn) for txn in transactions)

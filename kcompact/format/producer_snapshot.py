@@ -7,7 +7,7 @@ the log behind it, instead of the whole log.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checksum import crc32c
@@ -21,8 +21,7 @@ ENTRY_BYTES = 46
 _CRC_START = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerEntry:
+class ProducerEntry(NamedTuple):
     """The state of one producer, fields in stored order.
 
     `last_sequence`, `last_offset` and `offset_delta` are those of its last data batch, or -1, -1 and 0 without one.
@@ -58,21 +57,7 @@ def parse_snapshot(data: bytes, *, file: str) -> tuple[ProducerEntry, ...]:
     computed = crc32c(data[_CRC_START:])
     if crc != computed:
         raise CorruptCheckpointError(file=file, problem=f"checksum {computed:#010x}, stored {crc:#010x}", position=2)
-    entries = tuple(_entry(fields) for fields in PRODUCER_ENTRY_STRUCT.iter_unpack(memoryview(data)[HEADER_BYTES:]))
+    entries = tuple(map(ProducerEntry._make, PRODUCER_ENTRY_STRUCT.iter_unpack(memoryview(data)[HEADER_BYTES:])))
     if len({entry.producer_id for entry in entries}) < len(entries):
         raise CorruptCheckpointError(file=file, problem="a producer id is repeated", position=HEADER_BYTES)
     return entries
-
-
-def _entry(fields: tuple[int, ...]) -> ProducerEntry:
-    producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp, coordinator_epoch, txn_first = fields
-    return ProducerEntry(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        last_sequence=last_sequence,
-        last_offset=last_offset,
-        offset_delta=offset_delta,
-        timestamp=timestamp,
-        coordinator_epoch=coordinator_epoch,
-        current_txn_first_offset=txn_first,
-    )

@@ -1,4 +1,4 @@
-"""The small files that identify a directory: `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`.
+"""The small files that identify a directory: `meta.properties` and `partition.metadata`.
 
 `meta.properties` is a Java properties file, so the reader of that format is here too; it also reads the broker's
 `server.properties`. `partition.metadata` holds the topic id, in Kafka's text form of a UUID.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from dataclasses import dataclass
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.text_lines import (
     INT_MAX,
-    LONG_MAX,
-    LONG_MIN,
     malformed,
     parse_integer,
     parse_non_negative,
@@ -28,6 +25,7 @@ from kcompact.format.text_lines import (
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+"""The file that a broker leaves when it is shut down cleanly. Its content does not matter here."""
 
 MAX_SMALL_FILE_BYTES = 1024 * 1024
 
@@ -171,22 +169,3 @@ def decode_uuid(text: str) -> bytes | None:
 def encode_uuid(value: bytes) -> str:
     """Return the text of an id of 16 bytes. Rule: Uuid.toString."""
     return base64.urlsafe_b64encode(value).decode("ascii").rstrip("=")
-
-
-# .kafka_cleanshutdown
-
-
-def parse_clean_shutdown(data: bytes) -> int | None:
-    """Return the broker epoch that a `.kafka_cleanshutdown` holds, or None.
-
-    The file's existence alone means a clean shutdown. Unreadable content is not an error: Kafka then treats the epoch
-    as unknown. Rule: CleanShutdownFileHandler.read.
-    """
-    if len(data) > MAX_SMALL_FILE_BYTES:
-        return None
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
-    return epoch if type(epoch) is int and LONG_MIN <= epoch <= LONG_MAX else None

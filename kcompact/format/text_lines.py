@@ -52,6 +52,11 @@ def parse_integer(word: str, *, low: int, high: int, what: str) -> int:
     return int(word)
 
 
+def parse_digits(text: str, *, most: int = 10) -> int | None:
+    """Return the number that ASCII digits write, None for any other text and for more than `most` digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= most else None
+
+
 def parse_non_negative(line: str, number: int, *, file: str) -> int:
     """Return the line `number` as an integer from 0 to INT_MAX. Raises CorruptCheckpointError."""
     try:

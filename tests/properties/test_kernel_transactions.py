@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,7 +73,7 @@ def history_of(dice: random.Random, *, wrong: bool = False) -> History:
             for number, entry in enumerate(segment_entries):
                 if dice.random() < 0.5:
                     name = dice.choice(["producer_id", "first_offset", "last_stable_offset"])
-                    segment_entries[number] = replace(entry, **{name: dice.choice(numbers)})
+                    segment_entries[number] = entry._replace(**{name: dice.choice(numbers)})
             if segment_entries and dice.random() < 0.2:
                 segment_entries.pop(dice.randrange(len(segment_entries)))
     return History(segments, entries, dice.choice([0, 0, 0, offset // 2]), offset)

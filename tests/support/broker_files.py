@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
-from dataclasses import astuple
 
 from kcompact.format.checksum import crc32c
 from kcompact.format.producer_snapshot import PRODUCER_ENTRY_STRUCT, SNAPSHOT_VERSION, ProducerEntry
@@ -18,7 +17,7 @@ _ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {char: f"\\{ch
 
 def build_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """Return the bytes of a `.snapshot`. Rule: ProducerStateManager.writeSnapshot."""
-    packed = [PRODUCER_ENTRY_STRUCT.pack(*astuple(entry)) for entry in entries]
+    packed = [PRODUCER_ENTRY_STRUCT.pack(*entry) for entry in entries]
     body = _COUNT.pack(len(packed)) + b"".join(packed)
     return _PREFIX.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 

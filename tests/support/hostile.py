@@ -213,18 +213,14 @@ class Hostile:
         return _verdict(lambda: parse_leader_epochs(data, file=""))
 
     def small_files(self, chance: random.Random) -> str:
-        """`partition.metadata`, `meta.properties`, `.kafka_cleanshutdown`."""
-        kind = chance.randrange(3)
-        if kind == 0:
+        """`partition.metadata`, `meta.properties`."""
+        if chance.random() < 0.5:
             data = damaged_text(chance, b"version: 0\ntopic_id: QNLMCLnWRESZK_ap_Xld8w")
             return _verdict(lambda: properties.parse_partition_metadata(data, file=""))
-        if kind == 1:
-            data = damaged_text(
-                chance, b"#\ncluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id = 1\nversion:1\nbroker.id=1\na=b\\\n c\n"
-            )
-            return _verdict(lambda: properties.parse_meta_properties(data, file=""))
-        data = damaged_text(chance, b'{"version":0,"brokerEpoch":17}')
-        return READ if properties.parse_clean_shutdown(data) is not None else REFUSED
+        data = damaged_text(
+            chance, b"#\ncluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id = 1\nversion:1\nbroker.id=1\na=b\\\n c\n"
+        )
+        return _verdict(lambda: properties.parse_meta_properties(data, file=""))
 
     def settings(self, chance: random.Random) -> str:
         """`server.properties` and overrides, as far as the configuration of a topic."""

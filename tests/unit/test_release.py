@@ -11,6 +11,8 @@ import pytest
 
 import kcompact
 from kcompact.clean.join import build_indexes
+from kcompact.config.broker_config import UNKNOWN_BROKER
+from kcompact.config.layers import merged_config
 from kcompact.config.settings import FIELD_NAMES, TopicConfig
 from kcompact.release import KAFKA_4_3
 from tests.support import log_dsl, log_writer
@@ -35,6 +37,12 @@ def test_a_default_of_the_release_is_assumed() -> None:
     earlier = replace(KAFKA_4_3, defaults={**KAFKA_4_3.defaults, "segment.bytes": 100})
     assert TopicConfig(release=earlier, segment_bytes=100).is_assumed("segment.bytes")
     assert not TopicConfig(release=earlier).is_assumed("segment.bytes")
+
+
+def test_a_topic_has_the_defaults_of_its_release() -> None:
+    earlier = replace(KAFKA_4_3, defaults={**KAFKA_4_3.defaults, "segment.bytes": 100})
+    config = merged_config("orders", overrides=(), broker=UNKNOWN_BROKER, release=earlier)
+    assert (config.segment_bytes, config.release, config.is_assumed("segment.bytes")) == (100, earlier, True)
 
 
 @pytest.mark.parametrize("next_offset", [99, 100, 101])

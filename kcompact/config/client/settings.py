@@ -14,6 +14,7 @@ from kcompact.config.client.tls import SSL_SECRETS, ssl_context
 from kcompact.config.kafka_names import KAFKA_CLIENT_NAMES
 from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE, read_properties, resolved
 from kcompact.errors import ConfigError, storage_errors
+from kcompact.format.text_lines import INT_MAX, parse_digits
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import closest, shell_word, shown
 
@@ -85,9 +86,10 @@ class ClientConfig:
 
 def _milliseconds(settings: Mapping[str, str], name: str, default: int, where: str) -> int:
     text = settings.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:10]) < 1 << 31 and len(text) <= 10):
+    number = parse_digits(text)
+    if not number or number > INT_MAX:
         raise ConfigError(path=where, problem=f"{name} is '{text}', not a number of milliseconds from 1 to 2^31 - 1")
-    return int(text)
+    return number
 
 
 def _unknown_names(properties: Mapping[str, str], where: str) -> list[Note]:

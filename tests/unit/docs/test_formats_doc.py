@@ -55,7 +55,7 @@ def struct_fields(layout: struct.Struct, names: list[str]) -> Fields:
 
 
 def names_of(cls: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls)]
+    return list(getattr(cls, "_fields", ())) or [field.name for field in dataclasses.fields(cls)]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,6 @@ def test_the_other_text_files() -> None:
     )
     shutdown = EXAMPLES[f"text {properties.CLEAN_SHUTDOWN_FILE}"].encode()
     assert shutdown == build_clean_shutdown(17)
-    assert properties.parse_clean_shutdown(shutdown) == 17
 
 
 def test_metadata_records() -> None:

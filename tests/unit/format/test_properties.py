@@ -14,7 +14,6 @@ from kcompact.format.properties import (
     MAX_SMALL_FILE_BYTES,
     MetaProperties,
     PartitionMetadata,
-    parse_clean_shutdown,
     parse_java_properties,
     parse_meta_properties,
     parse_partition_metadata,
@@ -117,27 +116,6 @@ def test_meta_properties_come_back(cluster_id: str, directory_id: str) -> None:
     assert parse_meta_properties(build_meta_properties(written), file="f") == written
 
 
-@pytest.mark.parametrize(
-    ("data", "epoch"),
-    [
-        (b'{"version":0,"brokerEpoch":17}', 17),
-        (b'{"brokerEpoch":17,"more":[1]}', 17),
-        (b"", None),
-        (b"[]", None),
-        (b'{"brokerEpoch":null}', None),
-        (b'{"brokerEpoch":"x"}', None),
-        (b'{"brokerEpoch":' + b"9" * 30 + b"}", None),
-        (b'{"brokerEpoch":' + b"9" * 9000 + b"}", None),
-        (b"[" * 500_000, None),
-        (b"\xff\xfe", None),
-        (bytes(1024 * 1024 + 1), None),
-    ],
-    ids=range(11),
-)
-def test_clean_shutdown(data: bytes, epoch: int | None) -> None:
-    assert parse_clean_shutdown(data) == epoch
-
-
 def test_clean_shutdown_comes_back() -> None:
     assert build_clean_shutdown(17) == b'{"version":0,"brokerEpoch":17}'
 
@@ -145,7 +123,6 @@ def test_clean_shutdown_comes_back() -> None:
 PARSERS: dict[bytes, Callable[[bytes], object]] = {
     METADATA: lambda data: parse_partition_metadata(data, file="f"),
     KRAFT: lambda data: parse_meta_properties(data, file="f"),
-    b'{"version":0,"brokerEpoch":17}': parse_clean_shutdown,
 }
 
 

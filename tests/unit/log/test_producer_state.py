@@ -109,14 +109,14 @@ def test_a_damaged_snapshot_is_an_error(tmp_path: Path) -> None:
     [(0, -1, True), (DAY - 1, -1, True), (DAY, -1, False), (DAY + 1, -1, False), (10 * DAY, 0, True)],
 )
 def test_expiry(silent_ms: int, open_offset: int, remembered: bool) -> None:
-    entry = replace(HEAD, current_txn_first_offset=open_offset)
+    entry = HEAD._replace(current_txn_first_offset=open_offset)
     found = from_snapshot([entry], now_ms=DEFAULT_TIME + silent_ms, expiration_ms=DAY)
     assert bool(found) == remembered
 
 
 def test_the_producers_of_a_snapshot() -> None:
-    entry = replace(HEAD, coordinator_epoch=4, current_txn_first_offset=3)
-    never_wrote = replace(HEAD, producer_id=10, last_offset=-1, last_sequence=-1)
+    entry = HEAD._replace(coordinator_epoch=4, current_txn_first_offset=3)
+    never_wrote = HEAD._replace(producer_id=10, last_offset=-1, last_sequence=-1)
     found = from_snapshot([entry, never_wrote], now_ms=DEFAULT_TIME, expiration_ms=DAY)
     assert found[9] == Producer(
         producer_id=9,
@@ -226,7 +226,7 @@ def test_a_transaction_is_undecided_until_its_marker_is_replicated(
 def test_a_transaction_whose_first_batch_was_cleaned_away(
     tmp_path: Path, text: str, high_watermark: int | None, expected: int
 ) -> None:
-    opened = replace(HEAD, producer_id=7, current_txn_first_offset=0)
+    opened = HEAD._replace(producer_id=7, current_txn_first_offset=0)
     log = read_log(log_writer.write(replace(log_dsl.parse(f"log\n{text}"), snapshots={2: (opened,)}), tmp_path))
     state = producer_state.load_producers(log, now_ms=DEFAULT_TIME, expiration_ms=DAY)
     assert unstable(log, state, high_watermark) == expected
