@@ -5,6 +5,7 @@ what a command prints stands below it, indented. `--rewrite` writes what happens
 
     log in=data now=10:00 ...           write a partition into `data`, else into `logs`: `tests/support/log_dsl.py`
     orders [in=data] [checkpoint=3 ...] the log of most stories: two dirty segments and an active one
+    example NAME                        `logs` of one of tests/support/examples
     flip FILE POSITION [BITS]           damage a byte; a negative position counts from the end
     cut FILE BYTES                      take bytes off the end
     append FILE HEX                     add bytes at the end
@@ -41,7 +42,7 @@ import pytest
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.host import machine
 from kcompact.log import settled
-from tests.support import log_dsl, log_writer
+from tests.support import examples, log_dsl, log_writer
 from tests.support.command_line import (
     ASSUMED,
     Ran,
@@ -85,6 +86,8 @@ class Story:
             head = re.sub(r" in=\S+", "", lines[0])
             text = "\n".join([head, *lines[1:]]) if verb == "log" else settings(head.removeprefix("orders"))
             log_writer.write(log_dsl.parse(text), self.scratch / target)
+        elif verb == "example":
+            examples.build(words[0], self.scratch / "logs")
         elif verb == "flip":
             flip(Path(words[0]), int(words[1]), *(int(bits, 0) for bits in words[2:]))
         elif verb == "cut":
@@ -196,7 +199,7 @@ def paragraphs(text: str) -> Iterator[list[str]]:
         continues = current and (
             (line.startswith("#") and current[0].startswith("#"))
             or (current[0].startswith("$") and (line.startswith(INDENT) or not line))
-            or (current[0].startswith("log ") and re.match(r"\d+:|snapshot |txnindex ", line))
+            or (re.match(r"log( |$)", current[0]) and re.match(r"\d+:|snapshot |txnindex ", line))
         )
         if continues:
             current.append(line)

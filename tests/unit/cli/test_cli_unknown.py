@@ -9,7 +9,7 @@ import pytest
 
 from fixtures import checkout
 from kcompact.cleaner.journal import read_journal
-from tests.support.command_line import COMPACT, DIRTY, LOG0, LOG3, clean, flip, kcompact, partition, settings
+from tests.support.command_line import COMPACT, DIRTY, LOG0, clean, flip, kcompact, partition, settings
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -23,25 +23,11 @@ def seen(command: str, path: Path) -> dict[str, Any]:
     return kcompact(command, "--json", *COMPACT, path).partition
 
 
-@pytest.mark.parametrize("options", [(), ("--dry-run",)])
-def test_a_partition_that_was_not_cleaned_has_no_counts(options: tuple[str, ...], tmp_path: Path) -> None:
-    entry = clean(*options, "--config", "min.compaction.lag.ms=36000000", partition(tmp_path)).partition
-    assert (entry["status"], entry["eligible"]) == ("skipped", False)
-    assert {entry[name] for name in COUNTED_BY_A_CLEANING} == {None}
-
-
 def test_a_copy_of_what_is_not_cleaned_has_no_counts(tmp_path: Path) -> None:
     directory = partition(tmp_path / "logs", settings("checkpoint=6"))
     entry = clean("--output", tmp_path / "out", directory).partition
     assert entry["status"] == "copied"
     assert {entry[name] for name in COUNTED_BY_A_CLEANING} == {None}
-
-
-def test_without_a_plan_nothing_of_the_log_is_known(tmp_path: Path) -> None:
-    entry = seen("inspect", tmp_path / "absent-0")
-    assert (entry["exit_code"], entry["notes"]) == (4, [])
-    for name in ("segments", "groups", "leftovers", "deleted", "foreign", "retention"):
-        assert entry[name] is None, name
 
 
 def test_records_that_no_header_counts(tmp_path: Path) -> None:
@@ -53,22 +39,6 @@ def test_records_that_no_header_counts(tmp_path: Path) -> None:
     counts = {each["base_offset"]: each["records"] for each in verified["segments"]}
     assert all(counts[base] > 0 for base in unknown)
     assert all(each["records"] in (None, counts[each["base_offset"]]) for each in headers["segments"])
-
-
-def test_a_segment_that_begins_with_damage_has_no_counts(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    flip(directory / LOG3, 10, 0x7F)
-    first, damaged, _ = seen("inspect", directory)["segments"]
-    assert (first["batches"], first["records"]) == (3, 3)
-    assert (damaged["batches"], damaged["records"], damaged["empty_batches"]) == (None, None, None)
-
-
-def test_tombstones_of_a_segment_with_an_unreadable_batch(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    flip(directory / LOG0, -1)
-    first, second, _ = seen("verify", directory)["segments"]
-    assert (first["tombstones"], first["null_keys"]) == (None, None)
-    assert (second["tombstones"], second["null_keys"]) == (1, 0)
 
 
 def test_a_topic_without_a_counted_partition_has_no_sums(tmp_path: Path) -> None:
@@ -86,29 +56,6 @@ def damaged_at_once(log_dir: Path) -> Path:
     (directory / LOG0).unlink()
     (directory / LOG0).mkdir()
     return directory
-
-
-def test_the_length_and_the_end_of_transactions(tmp_path: Path) -> None:
-    text = "log now=10:00 lone\n0: [a=1^-1](pid=7 epoch=1 txn) [b=1](pid=8 epoch=1 txn) commit(pid=8 epoch=1)\n3: c=1"
-    found = seen("transactions", partition(tmp_path, text))["transactions"]
-    assert found["totals"]["committed"]["longest_ms"] == 0
-    assert {found["totals"][state]["longest_ms"] for state in ("aborted", "gone", "emptied", "open")} == {None}
-    (opened,) = found["open_transactions"]
-    assert (opened["first_timestamp_ms"], opened["last_timestamp_ms"]) == (None, None)
-    producers = {each["producer_id"]: each for each in found["producers"]}
-    assert (producers[7]["last_timestamp_ms"], producers[7]["expires_ms"]) == (None, None)
-    assert producers[8]["expires_ms"] - producers[8]["last_timestamp_ms"] == 86_400_000
-
-
-def test_gaps_of_a_log_without_rows(tmp_path: Path) -> None:
-    gaps = seen("gaps", partition(tmp_path, "log now=10:00\n0: []@0..4(pid=5 epoch=0)\n5:"))["gaps"]
-    assert (gaps["missing_offsets"], gaps["missing"]["in_empty_batches"]) == (5, 5)
-    assert (gaps["missing_before_first_row"], gaps["missing_after_last_row"]) == (None, None)
-
-
-def test_a_key_without_a_time(tmp_path: Path) -> None:
-    keys = seen("keys", partition(tmp_path, "log now=10:00\n0: a=1^-1\n1: b=1"))["keys"]
-    assert {each["latest_timestamp_ms"] for each in keys["most_bytes"]} > {None}
 
 
 def test_a_failed_recovery_and_a_failed_restore(tmp_path: Path) -> None:
