@@ -14,7 +14,7 @@ from kcompact import kernels
 from kcompact.format.index import AbortedTxn, AbortedTxnColumns
 from kcompact.kernels import Table
 from kcompact.kernels import columns as c
-from kcompact.log.transaction_kernels import ProducerNumbers
+from kcompact.log.transaction_index import ProducerNumbers
 from kcompact.log.transactions import TransactionBatch, rows_of
 
 

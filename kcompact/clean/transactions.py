@@ -14,7 +14,6 @@ from itertools import chain
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.clean import transaction_tracker
 from kcompact.format import index
 from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition
@@ -28,10 +27,11 @@ from kcompact.log.index_files import build_indexes, read_offset_index
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import (
-    IndexEntry,
-    TransactionIndexJudge,
+    SegmentTransactions,
     Transactions,
     aborted_by_markers,
+    aborted_of_segments,
+    judged,
     read_transaction_index,
 )
 from kcompact.log.transactions import (
@@ -39,7 +39,6 @@ from kcompact.log.transactions import (
     TransactionBatch,
     of_headers,
     read_transaction_tables,
-    rows_of_all,
 )
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -109,23 +108,9 @@ def aborted_of_markers(plan: CleanPlan, batches: Batches) -> dict[int, Sequence[
 
     Raises CorruptDataError.
     """
-    if kernels.in_use():
-        from kcompact.log import transaction_kernels
-
-        followed = transaction_kernels.CompiledTransactions(
-            transaction_kernels.ProducerNumbers.in_tables(_all(batches))
-        )
-        found: dict[int, Sequence[AbortedTxn]] = {
-            segment.base_offset: transaction_kernels.aborted_by_markers(followed, batches[segment.base_offset])
-            for segment in plan.segments
-        }
-        transactions = followed.as_definition()
-    else:
-        transactions = Transactions()
-        found = {
-            segment.base_offset: aborted_by_markers(transactions, rows_of_all(batches[segment.base_offset]))
-            for segment in plan.segments
-        }
+    bases = [segment.base_offset for segment in plan.segments]
+    of_segments, transactions = aborted_of_segments([batches[base] for base in bases])
+    found = dict(zip(bases, of_segments, strict=True))
     for segment, later in _later_batches(plan, transactions):
         found[segment.base_offset] = aborted_by_markers(transactions, later)
     return found
@@ -141,7 +126,11 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
     Raises CorruptBatchError for damage in the segments after the cleanable range.
     """
     log = plan.log
-    judge = (kernels.in_use() and _judged_by_kernels(plan, batches, aborted)) or _judged(plan, batches, aborted)
+    segments = [
+        SegmentTransactions(_index_file(log, segment), aborted[segment.base_offset], batches[segment.base_offset])
+        for segment in plan.segments
+    ]
+    judge = judged(segments, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
     later = AbortedTxnColumns.of(
         *(aborted[segment.base_offset] for segment in log.segments[len(plan.segments) :])
@@ -152,44 +141,6 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
         file, entries = _index_file(log, segment), aborted[segment.base_offset]
         for problem in judge.contradictions(file, entries, rows, judged_end=end_offset):
             raise problem
-
-
-def _judged(plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]) -> TransactionIndexJudge:
-    """Return the judge after the segments of the plan. Raises CorruptTransactionIndexError."""
-    judge = TransactionIndexJudge(log_start_offset=plan.log.log_start_offset, log_end_offset=plan.log.log_end_offset)
-    for segment in plan.segments:
-        file, entries = _index_file(plan.log, segment), aborted[segment.base_offset]
-        for problem in judge.contradictions(file, entries, rows_of_all(batches[segment.base_offset])):
-            raise problem
-    return judge
-
-
-def _judged_by_kernels(
-    plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]
-) -> TransactionIndexJudge | None:
-    """Return the same, or None if there is a contradiction: `_judged` then says which."""
-    from kcompact.log.transaction_kernels import CompiledJudge, ProducerNumbers
-
-    log = plan.log
-    judge = CompiledJudge(
-        ProducerNumbers.in_tables(_all(batches)),
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-    )
-    for segment in plan.segments:
-        if not judge.agrees(aborted[segment.base_offset], batches[segment.base_offset]):
-            return None
-    most_stable = [
-        IndexEntry(aborted[segment.base_offset][number], _index_file(log, segment), number)
-        for file, number in judge.most_stable()
-        for segment in [plan.segments[file]]
-    ]
-    return TransactionIndexJudge(
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-        transactions=judge.transactions.as_definition(),
-        most_stable=most_stable,
-    )
 
 
 def _later_batches(

@@ -18,6 +18,5 @@ Imports: `errors`, `format`, `kernels`.
     producer_state       producers and open transactions, from a snapshot and a replay
     transactions         the transactional and the control batches in columns, and how transactions ended
     transaction_index    aborted transactions by the markers, and where a `.txnindex` contradicts them
-    transaction_kernels  follows and judges the transactions of a log with kernels
     lock                 the log directory's `.lock`
 """

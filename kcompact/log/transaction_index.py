@@ -12,22 +12,29 @@ checksums, so they decide:
 A cleaning drops the data of an aborted transaction first, and its entry and marker later. So a marker without a batch
 of its transaction may have an entry. Rules: `ProducerAppendInfo.appendEndTxnMarker`, `LogSegment.updateProducerState`,
 `CleanedTransactionMetadata.onControlBatchRead`.
+
+`Transactions` and `TransactionIndexJudge` are the definitions. The kernels follow and judge tables of batches.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
+from kcompact import kernels
 from kcompact.errors import CorruptTransactionIndexError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES
-from kcompact.format.index import AbortedTxn
+from kcompact.format.index import AbortedTxn, AbortedTxnColumns
 from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
 from kcompact.log.index_files import verify_count
-from kcompact.log.transactions import TransactionBatch
+from kcompact.log.transactions import TransactionBatch, rows_of_all
+
+if TYPE_CHECKING:
+    from kcompact.kernels import Column, Table
 
 NO_MARKER = -1
 
@@ -241,3 +248,158 @@ def _without_entry(file: LogFile, marker: AbortMarker) -> CorruptTransactionInde
         problem=f"has no entry for the ABORT marker at offset {marker.offset}, which ends a transaction of producer "
         f"{marker.producer_id} with batches from offset {marker.first_batch} on",
     )
+
+
+# By the kernels
+
+_ENTRY_COLUMNS = (c.MARKER_PRODUCER_ID, c.MARKER_FIRST_BATCH, c.MARKER_OFFSET, c.MARKER_LAST_STABLE_OFFSET)
+"""The columns of a table of ABORT markers that make the entries of a `.txnindex`."""
+
+
+class ProducerNumbers:
+    """Numbers the producers of a log from 0 on, so that their state fits an array."""
+
+    def __init__(self, producer_ids: Iterable[Column]) -> None:
+        import numpy as np
+
+        # Without repeats there is little to sort: most batches follow one of the same producer.
+        found = [np.unique(each[np.flatnonzero(np.diff(each, prepend=each[:1] - 1))]) for each in producer_ids]
+        self._producer_ids = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    @classmethod
+    def in_tables(cls, tables: Iterable[Table]) -> ProducerNumbers:
+        """Return the numbers of the producers of these batches."""
+        return cls(table[:, c.TXN_PRODUCER_ID] for table in tables)
+
+    def __len__(self) -> int:
+        return len(self._producer_ids)
+
+    def of(self, producer_ids: Column) -> Column:
+        """Return the numbers of these producers, which must be among those of the log."""
+        import numpy as np
+
+        numbers: Column = np.searchsorted(self._producer_ids, producer_ids)
+        return numbers
+
+    def id_of(self, number: int) -> int:
+        """Return the id of the producer with a number."""
+        return int(self._producer_ids[number])
+
+
+class CompiledTransactions:
+    """Follows the transactions of a log from table to table: the kernel of `Transactions`."""
+
+    def __init__(self, producers: ProducerNumbers, *, start_offset: int = 0) -> None:
+        import numpy as np
+
+        self._producers, self._start_offset = producers, start_offset
+        self._state = np.full((len(producers) + 1, 4), -1, np.int64)
+        self._state[-1, [c.OPEN_NEXT, c.OPEN_PREVIOUS]] = len(producers)
+
+    def abort_markers(self, batches: Table) -> Table:
+        """Return the ABORT markers of the next batches, with the fields of `AbortMarker`."""
+        import numpy as np
+
+        markers = np.empty((np.count_nonzero(batches[:, c.TXN_KIND] == c.ABORT), c.MARKER_COLUMNS), np.int64)
+        producers = self._producers.of(batches[:, c.TXN_PRODUCER_ID])
+        count, _ = kernels.follow_transactions(batches, producers, self._start_offset, self._state, markers)
+        return markers[:count]
+
+    def entries(self, batches: Iterable[Table]) -> AbortedTxnColumns:
+        """Return the entries that `aborted_by_markers` returns for the next batches."""
+        found = [self.abort_markers(table) for table in batches]
+        return AbortedTxnColumns.of(
+            *(AbortedTxnColumns(markers[markers[:, c.MARKER_FIRST_BATCH] >= 0][:, _ENTRY_COLUMNS]) for markers in found)
+        )
+
+    def as_definition(self) -> Transactions:
+        """Return the definition in the same state."""
+        import numpy as np
+
+        opened, ended = {}, np.flatnonzero(self._state[:-1, c.ENDED_AT] >= 0).tolist()
+        number = ring = len(self._producers)
+        while (number := int(self._state[number, c.OPEN_NEXT])) != ring:
+            opened[self._producers.id_of(number)] = int(self._state[number, c.OPEN_FIRST])
+        return Transactions(opened, {self._producers.id_of(each): int(self._state[each, c.ENDED_AT]) for each in ended})
+
+
+class CompiledJudge:
+    """Compares the `.txnindex` files of a log with its markers: the kernel of `TransactionIndexJudge`."""
+
+    def __init__(self, producers: ProducerNumbers, *, log_start_offset: int, log_end_offset: int) -> None:
+        import numpy as np
+
+        self.transactions = CompiledTransactions(producers, start_offset=log_start_offset)
+        self._log_start_offset, self._log_end_offset = log_start_offset, log_end_offset
+        self._stable = np.full((2, 4), -1, np.int64)
+        self._files = 0
+
+    def agrees(self, entries: Sequence[AbortedTxn], batches: Iterable[Table]) -> bool:
+        """Return whether the entries of the next segment's index agree with its batches and with what came before."""
+        import numpy as np
+
+        markers = np.concatenate(
+            [np.empty((0, c.MARKER_COLUMNS), np.int64), *map(self.transactions.abort_markers, batches)]
+        )
+        code = kernels.judge_entries(
+            markers,
+            AbortedTxnColumns.of(entries).table,
+            self._files,
+            self._log_start_offset,
+            self._log_end_offset,
+            self._stable,
+        )
+        self._files += 1
+        return bool(code == c.DONE)
+
+    def most_stable(self) -> list[tuple[int, int]]:
+        """Return the entries with the greatest last stable offsets: the number of the segment, that of the entry."""
+        known = self._stable[self._stable[:, c.STABLE_OFFSET] >= 0]
+        return [(file, number) for file, number in known[:, [c.STABLE_FILE, c.STABLE_NUMBER]].tolist()]
+
+
+# The segments of a log, by the kernels or by the definitions
+
+
+class SegmentTransactions(NamedTuple):
+    """A segment: its `.txnindex`, which may be missing, the entries, and the transactional and control batches."""
+
+    file: LogFile
+    entries: Sequence[AbortedTxn]
+    batches: Iterable[Table]
+
+
+def aborted_of_segments(segments: Sequence[Iterable[Table]]) -> tuple[list[Sequence[AbortedTxn]], Transactions]:
+    """Return the `.txnindex` entries of consecutive segments by their batches, and the transactions after the last."""
+    if kernels.in_use():
+        followed = CompiledTransactions(ProducerNumbers.in_tables(chain.from_iterable(segments)))
+        return [followed.entries(batches) for batches in segments], followed.as_definition()
+    transactions = Transactions()
+    return [aborted_by_markers(transactions, rows_of_all(batches)) for batches in segments], transactions
+
+
+def judged(
+    segments: Sequence[SegmentTransactions], *, log_start_offset: int, log_end_offset: int
+) -> TransactionIndexJudge:
+    """Return the judge after these segments. Raises CorruptTransactionIndexError for the first contradiction."""
+    if kernels.in_use():
+        compiled = CompiledJudge(
+            ProducerNumbers.in_tables(chain.from_iterable(each.batches for each in segments)),
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+        )
+        if all(compiled.agrees(each.entries, each.batches) for each in segments):
+            return TransactionIndexJudge(
+                log_start_offset=log_start_offset,
+                log_end_offset=log_end_offset,
+                transactions=compiled.transactions.as_definition(),
+                most_stable=[
+                    IndexEntry(segments[at].entries[number], segments[at].file, number)
+                    for at, number in compiled.most_stable()
+                ],
+            )
+    judge = TransactionIndexJudge(log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+    for file, entries, batches in segments:
+        for problem in judge.contradictions(file, entries, rows_of_all(batches)):
+            raise problem
+    return judge

@@ -21,9 +21,14 @@ from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.files import LogFile
-from kcompact.log.transaction_index import TransactionIndexJudge, Transactions, aborted_by_markers
-from kcompact.log.transaction_kernels import CompiledJudge, CompiledTransactions, ProducerNumbers
-from kcompact.log.transaction_kernels import aborted_by_markers as compiled_aborted_by_markers
+from kcompact.log.transaction_index import (
+    CompiledJudge,
+    CompiledTransactions,
+    ProducerNumbers,
+    TransactionIndexJudge,
+    Transactions,
+    aborted_by_markers,
+)
 from kcompact.log.transactions import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 from tests.support import strategies
 from tests.support.kernel_inputs import array, same_offsets
@@ -126,7 +131,7 @@ def test_the_entries_that_markers_give() -> None:
     for history in histories():
         definition, compiled = Transactions(), CompiledTransactions(producers_of(history))
         for batches, table in zip(history.segments, history.tables, strict=True):
-            found = compiled_aborted_by_markers(compiled, [table])
+            found = compiled.entries([table])
             assert tuple(found) == aborted_by_markers(definition, batches)
 
 
