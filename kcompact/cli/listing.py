@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from kcompact.cli.output.record_lines import RunLines
     from kcompact.cli.output.record_sinks import Sink
     from kcompact.inspect.record_filter import RecordFilter
-    from kcompact.inspect.records import Mask, RecordRun
     from kcompact.keys.latest import LatestRecords
+    from kcompact.log.records import Mask, RecordRun
     from kcompact.log.transactions import TransactionEnds
     from kcompact.plan.options import PlanOptions
     from kcompact.plan.walk import Planner
@@ -336,7 +336,7 @@ class _Lister:
             for line in dump_log(form, left_out, self._defined_parts(log), is_filtered=not lists_all):
                 yield streams.encoded(line)
             return
-        from kcompact.inspect.records import RecordRun
+        from kcompact.log.records import RecordRun
 
         heading = form.heading()
         if lists_all:
@@ -404,7 +404,7 @@ class _Lister:
 
         Without a filter there is None in place of the records.
         """
-        from kcompact.inspect.records import RecordRun
+        from kcompact.log.records import RecordRun
 
         start_position, chosen = self._start_position(log), self._listing.chosen
         if start_position is None:
@@ -429,7 +429,7 @@ class _Lister:
         self, log: ListedLog, start_position: int, end_position: int | None
     ) -> Iterator[tuple[RecordRun | Unreadable, Mask | None]]:
         """Yield the parts of a log between two positions."""
-        from kcompact.inspect.records import record_parts
+        from kcompact.log.records import record_parts
 
         for part in record_parts(
             log.file,
@@ -442,7 +442,7 @@ class _Lister:
 
     def _latest_parts(self, log: ListedLog) -> Iterator[tuple[RecordRun | Unreadable, Mask | None]]:
         """Yield the parts of a log up to the last stable offset, with the latest records of each run."""
-        from kcompact.inspect.records import RecordRun
+        from kcompact.log.records import RecordRun
 
         latest = self._latest_of(log.path.parent)
         if latest is None:

@@ -1,6 +1,6 @@
 """Records as files for other tools: Parquet, Arrow, CSV.
 
-In: runs of records (`inspect.records`). Out: a new file, complete or not there at all.
+In: runs of records (`log.records`). Out: a new file, complete or not there at all.
 Imports: `errors`, `host`, `format`, `kernels`, `log`, `inspect`.
 
     columns    the fields that every export has, as columns

@@ -16,8 +16,8 @@ import pyarrow as pa
 from kcompact.export import columns
 from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, Field, Kind, Source
 from kcompact.format.batch import java_string, read_varint
-from kcompact.inspect.records import RecordRun
 from kcompact.kernels import HEADERS_START, Bytes, Column
+from kcompact.log.records import RecordRun
 
 ROW_GROUP_RECORDS = 1 << 16
 ROW_GROUP_BYTES = 64 << 20

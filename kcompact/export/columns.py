@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact.format.codec import Codec
-from kcompact.inspect.records import RecordRun
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
+from kcompact.log.records import RecordRun
 
 Mask = npt.NDArray[np.bool_]
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")

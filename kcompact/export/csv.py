@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from kcompact.export import columns
 from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, Field, Kind, Source
 from kcompact.format.batch import java_string
-from kcompact.inspect.records import RecordRun
 from kcompact.kernels import Column
+from kcompact.log.records import RecordRun
 from kcompact.readable import printable_text
 
 Cell = str | int

@@ -17,6 +17,5 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`.
     rewrite_hints       the facts that show a compaction, labelled as proofs or hints
     groups              counts members, offsets and bytes of each group of `__consumer_offsets`
     findings            one finding, with its severity
-    records             the records of a log file as columns, a run of batches at a time
     record_filter       which records are chosen: the conditions, and the decision about a record, or a run of records
 """

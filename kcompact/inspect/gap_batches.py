@@ -20,11 +20,11 @@ import numpy as np
 from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format.batch import Batch, Header, read_records, verify_crc
 from kcompact.inspect.gap_walk import Mask, OffsetCounts, Runs
-from kcompact.inspect.records import record_runs
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.files import LogFile
+from kcompact.log.records import record_runs
 from kcompact.log.segment_reader import batches, headers
 
 CHUNK_BATCHES = 4096

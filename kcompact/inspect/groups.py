@@ -35,11 +35,11 @@ from kcompact.format.messages.consumer_offsets import (
 )
 from kcompact.format.messages.coordinators import decode, decode_value
 from kcompact.format.names import CONSUMER_OFFSETS, MAX_OFFSET, Suffix, Temporary, parse_file_name
-from kcompact.inspect.records import RecordRun, runs_by_kernels
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import Marker, marker_of, read_marker
 from kcompact.log.files import Files, LogFile
+from kcompact.log.records import RecordRun, runs_by_kernels
 from kcompact.log.segment_reader import batches
 
 RECORD_OVERHEAD_BYTES = 7

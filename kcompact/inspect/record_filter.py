@@ -13,8 +13,8 @@ from kcompact.kernels import columns as c
 from kcompact.log.transactions import Outcome
 
 if TYPE_CHECKING:
-    from kcompact.inspect.records import Mask, RecordRun
     from kcompact.kernels import Column
+    from kcompact.log.records import Mask, RecordRun
     from kcompact.log.transactions import TransactionEnds
 
 

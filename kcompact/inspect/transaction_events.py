@@ -14,10 +14,10 @@ import numpy as np
 
 from kcompact.errors import CorruptBatchError
 from kcompact.inspect.gap_walk import Mask
-from kcompact.inspect.records import RecordRun
 from kcompact.kernels import Bytes, Column
 from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
+from kcompact.log.records import RecordRun
 
 _KEY_BYTES, _VALUE_BYTES = 4, 6
 

@@ -23,11 +23,11 @@ import numpy as np
 
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.inspect.records import RecordRun, record_runs
 from kcompact.inspect.transaction_events import Event, TombstoneCounts, events, tombstones
 from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
 from kcompact.log.producer_state import LastRecord, Producer, last_records
+from kcompact.log.records import RecordRun, record_runs
 from kcompact.plan.clean_plan import CleanPlan, offsets_to_clean
 
 MOST_LISTED = 10

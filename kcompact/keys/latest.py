@@ -28,11 +28,11 @@ from kcompact.clean.prepare import (
 from kcompact.errors import BatchTooLargeError, CorruptIndexError
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
-from kcompact.inspect.records import Mask, RecordRun
 from kcompact.kernels import BASE_OFFSET, Bytes, Column
 from kcompact.keys.count import split_bytes_of, transactional_batches
 from kcompact.keys.state import LogState
 from kcompact.log.files import LogFile
+from kcompact.log.records import Mask, RecordRun
 from kcompact.log.segment_reader import headers
 from kcompact.plan.clean_plan import CleanPlan
 

@@ -14,6 +14,7 @@ Imports: `errors`, `format`, `kernels`.
     past_damage          the batches of a damaged file, before and after the damage
     batch_headers        headers with their positions and transaction markers; tables of them
     batch_runs           the one reader of batches: by the kernels, and by the definition what is unusual
+    records              the records of a log file as columns, a run of batches at a time
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay
     transactions         the transactional and the control batches in columns, and how transactions ended

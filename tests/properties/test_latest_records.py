@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kcompact.clean.executor import Executor
 from kcompact.engine.in_process import InProcess
-from kcompact.inspect.records import record_runs
 from kcompact.keys.latest import latest_records
 from kcompact.log.files import LogFile
+from kcompact.log.records import record_runs
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.key_logs import end_of_view, plain_count, random_log
 from tests.support.machine_code import switched

@@ -1,4 +1,4 @@
-"""`inspect.records`: what the kernels decode is what the definition decodes, also of damaged logs."""
+"""`log.records`: what the kernels decode is what the definition decodes, also of damaged logs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
-from kcompact.inspect import records as records_module
-from kcompact.inspect.records import RecordRun, record_runs
 from kcompact.kernels import ATTRIBUTES, BASE_OFFSET, BASE_SEQUENCE, COLUMNS, LAST_OFFSET, POSITION, SIZE
+from kcompact.log import records as records_module
 from kcompact.log.files import LogFile
+from kcompact.log.records import RecordRun, record_runs
 from tests.support.kernel_inputs import LOG_NAME, any_batch, any_log_bytes, same_offsets
 from tests.support.machine_code import switched
 

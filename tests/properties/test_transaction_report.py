@@ -11,13 +11,12 @@ from unittest import mock
 import pytest
 
 from kcompact.format.batch import Header, parse_batches, read_records
-from kcompact.inspect import records
 from kcompact.inspect.transactions import (
     State,
     TransactionReport,
     log_transaction_report,
 )
-from kcompact.log import batch_runs
+from kcompact.log import batch_runs, records
 from kcompact.log.batch_headers import Marker, read_marker
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition

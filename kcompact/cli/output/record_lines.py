@@ -22,7 +22,6 @@ from kcompact.cli.output.streams import encoded
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import NO_TIMESTAMP, Header, Record
 from kcompact.format.codec import Codec
-from kcompact.inspect.records import Mask, RecordRun
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE64,
@@ -57,6 +56,7 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log.files import LogFile
+from kcompact.log.records import Mask, RecordRun
 from kcompact.readable import MAX_SHOWN_CHARS
 
 _ANY_FILE = LogFile.at("")

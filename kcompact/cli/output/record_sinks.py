@@ -23,7 +23,7 @@ from kcompact.readable import printable_text, time
 
 if TYPE_CHECKING:
     from kcompact.cli.output.field_decoder import FieldDecoder
-    from kcompact.inspect.records import Mask, RecordRun
+    from kcompact.log.records import Mask, RecordRun
     from kcompact.views.parts import Cell
 
 _DECODED_TYPES: dict[str, type[str] | type[int] | type[float]] = {"int": int, "long": int, "double": float}

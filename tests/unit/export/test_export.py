@@ -23,8 +23,8 @@ from kcompact.export.columns import Source
 from kcompact.export.csv import CsvWriter
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
-from kcompact.inspect.records import record_runs
 from kcompact.log.files import LogFile
+from kcompact.log.records import record_runs
 from tests.support import log_dsl
 from tests.support.command_line import ROOT
 

@@ -13,9 +13,9 @@ from kcompact.errors import CorruptDataError
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
 from kcompact.inspect.record_filter import RecordFilter, Transactional
-from kcompact.inspect.records import RecordRun, record_parts, record_runs
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.files import LogFile
+from kcompact.log.records import RecordRun, record_parts, record_runs
 from kcompact.log.transactions import read_outcomes
 
 LOG = f"{0:020d}.log"
