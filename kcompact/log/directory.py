@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ from kcompact.notes import Note, NoteCode
 from kcompact.readable import shell_word
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
+"""The name of a staging directory, as `new_staging_name` makes it."""
 
 _SMALL_FILES = frozenset(
     name + temporary for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA) for temporary in ("", ".tmp")
@@ -66,6 +68,11 @@ Value = TypeVar("Value")
 
 BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
 """The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
+
+
+def new_staging_name() -> str:
+    """Return a name for a staging directory that nobody can guess."""
+    return f".kcompact-{secrets.token_hex(8)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

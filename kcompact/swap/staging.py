@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from kcompact.errors import (
     storage_error,
 )
 from kcompact.host.access import remedy, why_not_writable
-from kcompact.log.directory import STAGING_NAME
+from kcompact.log.directory import STAGING_NAME, new_staging_name
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner, require_single_file
@@ -53,7 +52,7 @@ def create_staging(partition: OpenDirectory | Path) -> str:
     """
     with opened(partition) as directory:
         _require_trusted(directory)
-        name = f".kcompact-{secrets.token_hex(8)}"
+        name = new_staging_name()
         try:
             os.mkdir(name, 0o700, dir_fd=directory.fd())
         except OSError as error:
