@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 MAX_OFFSET = 2**63 - 1
@@ -95,6 +96,7 @@ class PartitionDirectoryName:
         return self.topic_partition.topic[: MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
+@lru_cache(maxsize=4096)  # Each step of a plan asks for the partition of a directory.
 def parse_directory(name: str) -> PartitionDirectoryName | None:
     """Return the parsed name of a sub-directory of a log directory, or None for a name that Kafka does not write.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import add
 
@@ -13,10 +12,9 @@ from kcompact.format.batch import Header
 from kcompact.host.machine import in_parallel
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.kernels import columns as c
-from kcompact.log.batch_runs import header_runs
+from kcompact.log.batch_runs import HeaderRun, runs_and_headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
-from kcompact.log.segment_reader import headers
 
 RUN_BATCHES = 1024
 """How many batches `BatchCounter` adds up at a time."""
@@ -102,6 +100,10 @@ class BatchCounter:
         if len(self._run) >= RUN_BATCHES:
             self.contents()
 
+    def add_run(self, run: HeaderRun) -> None:
+        """Add the batches of a run, which follows all that were added, by a kernel."""
+        self._contents += contents_of_rows(run.rows, run.batches, self._contents.base_offset)
+
     def contents(self) -> SegmentContents:
         """Return what the segment contains up to the last batch that was added."""
         if self._run:
@@ -178,53 +180,25 @@ def log_contents(log: PartitionLog) -> LogContents:
     A damaged batch ends the counting of its segment and is the segment's `damage`.
     """
     files = [log.file(segment.log_name) for segment in log.segments]
-    bases = [segment.base_offset for segment in log.segments]
     ends: list[int | None] = [None] * len(files)
     if log.log_dir.is_running:
-        # The kernels would count what is appended meanwhile, and a batch that is not whole yet.
-        ends[-1] = log.active_segment.size_bytes
-        counted = [*_counted_by_kernels(files[:-1], bases[:-1]), SegmentContents(base_offset=bases[-1])]
-    else:
-        counted = list(_counted_by_kernels(files, bases))
-    return LogContents(segments=tuple(map(_with_remaining_batches, files, counted, ends)))
+        ends[-1] = log.active_segment.size_bytes  # What is appended meanwhile is not counted.
+    bases = [segment.base_offset for segment in log.segments]
+    return LogContents(segments=tuple(in_parallel(file_contents, files, bases, ends)))
 
 
-def file_contents(file: LogFile, base_offset: int) -> SegmentContents:
-    """Return what a log file contains, from the headers of its batches. Raises StorageError.
+def file_contents(file: LogFile, base_offset: int, end_position: int | None = None) -> SegmentContents:
+    """Return what a log file contains up to a position, from the headers of its batches. Raises StorageError.
 
     A damaged batch ends the counting and is the `damage` of the result.
     """
-    (counted,) = _counted_by_kernels([file], [base_offset])
-    return _with_remaining_batches(file, counted)
-
-
-def _counted_by_kernels(files: Sequence[LogFile], base_offsets: Sequence[int]) -> Iterable[SegmentContents]:
-    """Return what the kernels count at the start of each file; empty contents if the kernels are not used."""
-    if not kernels.in_use():
-        return [SegmentContents(base_offset=base_offset) for base_offset in base_offsets]
-    return in_parallel(header_contents, files, base_offsets)
-
-
-def header_contents(file: LogFile, base_offset: int) -> SegmentContents:
-    """Return what the kernels count in a log file, up to the first batch that is damaged or of magic 0 or 1.
-
-    `end_position` is where the counting stopped. Raises nothing: the definition reads the rest and reports the problem.
-    """
-    contents = SegmentContents(base_offset=base_offset)
-    with suppress(KcompactError, OSError):
-        for rows, count in header_runs(file, end_position=file.identity().size_bytes):
-            contents += contents_of_rows(rows, count, base_offset)
-    return contents
-
-
-def _with_remaining_batches(
-    file: LogFile, counted: SegmentContents, end_position: int | None = None
-) -> SegmentContents:
-    """Return `counted` plus the batches from its end position on, up to the end of the file or `end_position`."""
-    counter = BatchCounter(counted)
+    counter = BatchCounter(SegmentContents(base_offset=base_offset))
     try:
-        for position, header in headers(file, start_position=counted.end_position, end_position=end_position):
-            counter.add(position, header)
+        for part in runs_and_headers(file, end_position=end_position):
+            if isinstance(part, HeaderRun):
+                counter.add_run(part)
+            else:
+                counter.add(*part)
     except (CorruptDataError, RefusedError) as problem:
         return replace(counter.contents(), damage=problem)
     return counter.contents()

@@ -1,6 +1,6 @@
 """The batches of a log file, read by the kernels, and by the definition where those are unsure or turned off.
 
-`runs_and_batches` verifies them, `tables_and_headers` reads only the headers. The kernels read as far as they can
+`runs_and_batches` verifies them, `runs_and_headers` reads only the headers. The kernels read as far as they can
 (`verified_runs`, `header_runs`). From the first batch that they do not confirm on, the definitions do the work, which
 are `segment_reader.verified_batches` and `segment_reader.headers`, and raise the detailed error. numpy is only imported
 for the arrays of a run: it takes as long to load as a plan of a small log directory.
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcompact import kernels
 from kcompact.format.batch import Batch, Header, read_header
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
 from kcompact.kernels import columns as c
-from kcompact.log.files import LogFile
+from kcompact.log.files import LogFile, OpenFile
 from kcompact.log.segment_reader import headers, verified_batches
 
 if TYPE_CHECKING:
@@ -122,21 +122,42 @@ def runs_and_batches(
     )
 
 
-def tables_and_headers(file: LogFile, *, end_position: int) -> Iterator[Table | tuple[int, Header]]:
-    """Yield the headers of a file: tables i64[n, COLUMNS] of the kernels, then pairs of the definition.
+class HeaderRun(NamedTuple):
+    """The headers of so many consecutive batches, in the first rows of `rows` i64[m, COLUMNS]."""
 
-    A pair is a position and a header. Tables have at least one row.
+    rows: memoryview
+    batches: int
+
+
+def runs_and_headers(file: LogFile, *, end_position: int | None = None) -> Iterator[HeaderRun | tuple[int, Header]]:
+    """Yield the headers of a file up to a position, by default its end: runs of the kernels, then those of `headers`.
+
     Raises CorruptBatchError, RefusedError, StorageError.
     """
+    if not kernels.in_use():
+        yield from headers(file, end_position=end_position)
+        return
     position = 0
-    if kernels.in_use():
-        import numpy as np
+    with file.open() as opened:
+        end = opened.size_bytes if end_position is None else end_position
+        for run in _header_runs(opened, 0, end):
+            if run.batches:
+                last = run.batches - 1
+                position = int(run.rows[last, c.POSITION] + run.rows[last, c.SIZE])
+                yield run
+    if position < end:
+        yield from headers(file, start_position=position, end_position=end)
 
-        for rows, count in header_runs(file, end_position=end_position):
-            if count:
-                position = int(rows[count - 1, c.POSITION] + rows[count - 1, c.SIZE])
-                yield np.asarray(rows)[:count]
-    yield from headers(file, start_position=position, end_position=end_position)
+
+def tables_and_headers(file: LogFile, *, end_position: int) -> Iterator[Table | tuple[int, Header]]:
+    """Yield what `runs_and_headers` does, with tables i64[n, COLUMNS] of at least one row in place of the runs."""
+    for part in runs_and_headers(file, end_position=end_position):
+        if isinstance(part, HeaderRun):
+            import numpy as np
+
+            yield np.asarray(part.rows)[: part.batches]
+        else:
+            yield part
 
 
 # By the kernels alone
@@ -179,18 +200,21 @@ def verified_runs(
                 window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
 
 
-def header_runs(file: LogFile, *, start_position: int = 0, end_position: int) -> Iterator[tuple[memoryview, int]]:
-    """Yield the batches between two positions of a file: tables i64[m, COLUMNS], and how many rows are batches.
+def header_runs(file: LogFile, *, start_position: int = 0, end_position: int) -> Iterator[HeaderRun]:
+    """Yield the headers of the batches between two positions of a file.
 
     Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
     """
-    scratch = memoryview(bytearray(64))
-    position, code = start_position, c.FULL
     with file.open() as opened:
-        while code == c.FULL:
-            table = _new_table(end_position - position)
-            count, position, code = kernels.scan_headers(opened.descriptor, position, end_position, scratch, table)
-            yield table, count
+        yield from _header_runs(opened, start_position, end_position)
+
+
+def _header_runs(opened: OpenFile, position: int, end_position: int) -> Iterator[HeaderRun]:
+    scratch, code = memoryview(bytearray(64)), c.FULL
+    while code == c.FULL:
+        table = _new_table(end_position - position)
+        count, position, code = kernels.scan_headers(opened.descriptor, position, end_position, scratch, table)
+        yield HeaderRun(table, count)
 
 
 def _new_table(size_bytes: int) -> memoryview:

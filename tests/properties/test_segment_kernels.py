@@ -20,7 +20,7 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
 from kcompact.inspect import verify
-from kcompact.inspect.contents import LogContents, file_contents, header_contents, log_contents
+from kcompact.inspect.contents import LogContents, file_contents, log_contents
 from kcompact.inspect.verified_segment import SegmentToVerify, verified_by_kernels
 from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.log import batch_runs, inflate
@@ -150,7 +150,9 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
     ):
         verified = verified_by_kernels(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3000))
         assert verified is not None
-        assert header_contents(LogFile.at(path), 0).end_position == path.stat().st_size
+        assert (
+            sum(run.batches for run in batch_runs.header_runs(LogFile.at(path), end_position=path.stat().st_size)) == 60
+        )
         for base_offset, end_offset in ((1, 3000), (0, 2999)):
             file = SegmentToVerify(log=LogFile.at(path), base_offset=base_offset, end_offset=end_offset)
             assert verified_by_kernels(file) is None
@@ -186,7 +188,7 @@ def test_a_file_that_cannot_be_read_is_left_to_the_definitions(tmp_path: Path) -
     path.rename(target)
     path.symlink_to(target)
     assert verified_by_kernels(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3)) is None
-    assert header_contents(LogFile.at(path), 0).end_position == 0
+    assert file_contents(LogFile.at(path), 0).end_position == 0
     readable, compiled = both_ways(lambda: verify_log(log), window_bytes=1000, rows=10)
     assert compiled == readable
     assert "a symbolic link" in compiled[0]["text"]
