@@ -105,7 +105,7 @@ def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
     assert plan is not None
     contents = log_contents(plan.log)
     if error is None and not any(segment.damage for segment in contents.segments):
-        error = first_damage(tuple(log_transaction_findings(plan.log, contents.segments)), entry.directory)
+        error = first_damage(tuple(log_transaction_findings(plan.log, contents.segments)))
     return replace(entry, error=error, contents=contents)
 
 

@@ -75,10 +75,7 @@ def _last_indexed(log: PartitionLog, segment: Segment, segment_log: LogFile) -> 
 def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:
     """Return all damage of a partition: every byte is read. Raises StorageError, RefusedError."""
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
-    damage = (each for each in contents.findings if each.severity is inspected.Severity.DAMAGE)
-    return [
-        each.error or inspected.as_error(each, plan.log.directory) for each in damage if not _is_cut_off(each, plan.log)
-    ]
+    return [each.error for each in contents.findings if each.error is not None and not _is_cut_off(each, plan.log)]
 
 
 def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:

@@ -9,14 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from kcompact.errors import (
-    CorruptBatchError,
-    CorruptCheckpointError,
-    CorruptDataError,
-    CorruptIndexError,
-    CorruptTransactionIndexError,
-)
-from kcompact.format.names import Suffix
+from kcompact.errors import CorruptBatchError, CorruptDataError
 
 MOST_LISTED = 20
 """So many findings of one kind are listed; one more counts the rest."""
@@ -36,7 +29,7 @@ class Severity(StrEnum):
 class Finding:
     """A fact about one file. `position` is in bytes of the file, `offset` is the offset of a record.
 
-    `error` is the error that it was made from, None if no reader raised one.
+    Damage has its `error`, and no other finding has one.
     """
 
     severity: Severity
@@ -47,31 +40,17 @@ class Finding:
     error: CorruptDataError | None = field(default=None, compare=False, repr=False)
 
 
-_ERRORS: dict[str, type[CorruptDataError]] = {
-    Suffix.LOG: CorruptBatchError,
-    Suffix.INDEX: CorruptIndexError,
-    Suffix.TIME_INDEX: CorruptIndexError,
-    Suffix.TXN_INDEX: CorruptTransactionIndexError,
-    Suffix.SNAPSHOT: CorruptCheckpointError,
-}
+def first_damage(findings: Sequence[Finding]) -> CorruptDataError | None:
+    """Return the error of the first finding, None if it is no damage. The findings are sorted, the worst first.
 
-
-def as_error(found: Finding, directory: Path) -> CorruptDataError:
-    """Return damage as the error of its kind of file. That of a log has no hint to look for more: a reader found it."""
-    suffix = Path(found.file).suffix
-    return _ERRORS.get(suffix, CorruptDataError)(
-        file=directory / found.file,
-        position=found.position,
-        offset=found.offset,
-        problem=found.problem,
-        hint="" if suffix == Suffix.LOG else None,
+    That of a log has no hint to look for more: all of it was read.
+    """
+    error = findings[0].error if findings else None
+    if not isinstance(error, CorruptBatchError):
+        return error
+    return CorruptBatchError(
+        file=error.file, position=error.position, offset=error.offset, problem=error.problem, hint=""
     )
-
-
-def first_damage(findings: Sequence[Finding], directory: Path) -> CorruptDataError | None:
-    """Return the first finding as an error if it is damage. The findings are sorted, the worst first."""
-    is_damage = bool(findings) and findings[0].severity is Severity.DAMAGE
-    return as_error(findings[0], directory) if is_damage else None
 
 
 def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -92,13 +71,20 @@ def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], Finding], *, 
         yield last
     others = sum(1 for _ in waiting)
     if last is not None and others:
-        yield Finding(severity=last.severity, file=last.file, problem=f"and {others:,} more {what} like these")
+        yield the_others(last, f"and {others:,} more {what} like these")
 
 
-def of_error(problem: CorruptDataError, severity: Severity = Severity.DAMAGE) -> Finding:
-    """Return an error as a finding about the file that the error names."""
+def the_others(last: Finding, problem: str) -> Finding:
+    """Return the finding that counts those that are not listed, of the kind of the last one that is."""
+    if last.error is not None:
+        return of_error(type(last.error)(file=last.error.file, problem=problem))
+    return Finding(severity=last.severity, file=last.file, problem=problem)
+
+
+def of_error(problem: CorruptDataError) -> Finding:
+    """Return damage as a finding about the file that the error names."""
     return Finding(
-        severity=severity,
+        severity=Severity.DAMAGE,
         file=Path(problem.file).name,
         position=problem.position,
         offset=problem.offset,

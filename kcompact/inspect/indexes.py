@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
-from kcompact.errors import CorruptDataError
+from kcompact.errors import CorruptDataError, CorruptIndexError, CorruptTransactionIndexError
 from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, FileName, Suffix
 from kcompact.inspect.contents import SegmentContents, file_size
@@ -115,12 +115,13 @@ def _wrong_entries(file: _IndexFile, entries: Sequence[index.OffsetEntry]) -> It
         offset, position = file.base_offset + entries[number].relative_offset, entries[number].position
         last_offset = offset_positions.last_offset_at(position)
         problem = "no batch starts there" if last_offset is None else f"the batch there ends at offset {last_offset}"
-        return Finding(
-            severity=Severity.DAMAGE,
-            file=file.name,
-            position=number * index.OFFSET_ENTRY_BYTES,
-            offset=offset,
-            problem=f"entry {number} (offset {offset}, position {position}): {problem}",
+        return of_error(
+            CorruptIndexError(
+                file=str(file.file),
+                position=number * index.OFFSET_ENTRY_BYTES,
+                offset=offset,
+                problem=f"entry {number} (offset {offset}, position {position}): {problem}",
+            )
         )
 
     yield from first_of(offset_positions.wrong_entries(entries, file.base_offset), finding_of, what="entries")
@@ -156,7 +157,7 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
     else:
         return
     last_position = (len(entries) - 1) * index.TIME_ENTRY_BYTES
-    yield Finding(severity=Severity.DAMAGE, file=file.name, position=last_position, offset=last.offset, problem=problem)
+    yield of_error(CorruptIndexError(file=str(file.file), position=last_position, offset=last.offset, problem=problem))
 
 
 def _txn_index_findings(file: _IndexFile) -> Iterator[Finding]:
@@ -215,9 +216,14 @@ def transaction_findings(
             yield of_error(problem)
             deque(judge.transactions.abort_markers(batches), maxlen=0)
             continue
-        found = map(of_error, judge.contradictions(file, entries, batches))
-        yield from islice(found, MOST_LISTED)
+        found = iter(judge.contradictions(file, entries, batches))
+        yield from map(of_error, islice(found, MOST_LISTED))
         one_more = next(found, None)
         if one_more is not None:
-            yield replace(one_more, problem=f"{one_more.problem}; further contradictions of this log are not listed")
+            text = f"{one_more.problem}; further contradictions of this log are not listed"
+            yield of_error(
+                CorruptTransactionIndexError(
+                    file=one_more.file, position=one_more.position, offset=one_more.offset, problem=text
+                )
+            )
             return

@@ -37,7 +37,7 @@ def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
     metadata_file = log.file(PARTITION_METADATA)
     if metadata_file.exists():
         try:
-            parse_partition_metadata(metadata_file.read(), file=metadata_file.name)
+            parse_partition_metadata(metadata_file.read(), file=str(metadata_file))
         except CorruptDataError as problem:
             yield of_error(problem)
     yield from _checkpoint_findings(log)
@@ -59,7 +59,7 @@ def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
     if not file.exists():
         return
     try:
-        epochs = parse_leader_epochs(file.read(), file=file.name)
+        epochs = parse_leader_epochs(file.read(), file=str(file))
     except CorruptDataError as problem:
         yield of_error(problem)
         return
@@ -95,7 +95,7 @@ def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
     found: list[Finding] = []
     if file.exists():
         try:
-            parse_meta_properties(file.read(), file=file.name)
+            parse_meta_properties(file.read(), file=str(file))
         except CorruptDataError as problem:
             found.append(of_error(problem))
     if log_dir.is_log_dir and not (log_dir.is_clean_shutdown or log_dir.is_running):

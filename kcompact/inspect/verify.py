@@ -26,7 +26,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, parse_file_name
 from kcompact.host.machine import in_parallel
 from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents
-from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, worst_first
+from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, the_others, worst_first
 from kcompact.inspect.indexes import log_transaction_findings, transaction_findings, verify_indexes
 from kcompact.inspect.small_files import name_findings, small_file_findings
 from kcompact.inspect.verified_segment import OffsetPositions, SegmentToVerify, VerifiedSegment, verified_by_kernels
@@ -225,23 +225,22 @@ class _SegmentChecks:
         self._counts[severity] += 1
         if self._counts[severity] > MOST_LISTED:
             return
-        self.findings.append(
-            Finding(
-                severity=severity,
-                file=self.file.log.name,
-                position=batch.position,
-                offset=batch.header.base_offset,
-                problem=problem,
-            )
-        )
+        position, offset = batch.position, batch.header.base_offset
+        log = self.file.log
+        if severity is Severity.DAMAGE:
+            error = CorruptBatchError(file=str(log), position=position, offset=offset, problem=problem)
+            self.findings.append(of_error(error))
+        else:
+            found = Finding(severity=severity, file=log.name, position=position, offset=offset, problem=problem)
+            self.findings.append(found)
 
     def segment(self, damage: KcompactError | None = None) -> VerifiedSegment:
         """Return what was read; `damage` is why reading ended early."""
         contents = self.counter.contents()
         for severity, count in self._counts.items():
             if count > MOST_LISTED:
-                problem = f"and {count - MOST_LISTED:,} more findings about batches"
-                self.findings.append(Finding(severity=severity, file=self.file.log.name, problem=problem))
+                last = next(each for each in reversed(self.findings) if each.severity is severity)
+                self.findings.append(the_others(last, f"and {count - MOST_LISTED:,} more findings about batches"))
         return VerifiedSegment(
             contents=replace(
                 contents,
@@ -305,7 +304,7 @@ def _tail_finding(file: SegmentToVerify, position: int, problem: CorruptBatchErr
         text = f"torn tail, {left}: {problem.problem}; a broker cuts it off after an unclean shutdown"
     else:
         text = f"{problem.problem}; {left}, not a complete batch"
-    return Finding(severity=Severity.DAMAGE, file=file.log.name, position=position, offset=problem.offset, problem=text)
+    return of_error(CorruptBatchError(file=str(file.log), position=position, offset=problem.offset, problem=text))
 
 
 def _is_torn(tail: bytes, left_bytes: int) -> bool:

@@ -34,11 +34,15 @@ class RetentionReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredSegment:
-    """A segment that a broker would delete, and why."""
+    """A segment that a broker would delete, and why.
+
+    `is_postponed`: the cleaning that comes first merges it into a segment that is not due.
+    """
 
     segment: Segment
     end_offset: int
     reason: RetentionReason
+    is_postponed: bool = False
 
 
 def expired_segments(
@@ -188,56 +192,29 @@ def first_due_ms(plan: CleanPlan) -> int | None:
     return plan.log.segments[0].largest_timestamp_ms + plan.config.retention_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionForecast:
-    """A segment that is due for deletion. `is_postponed`: this cleaning merges it into a segment that is not due."""
-
-    segment: Segment
-    reason: RetentionReason
-    is_postponed: bool
-
-
-def retention_forecast(
-    log: PartitionLog,
-    groups: Sequence[Sequence[Segment]],
-    config: TopicConfig,
-    *,
-    now_ms: int,
-    high_watermark: int,
-) -> tuple[RetentionForecast, ...]:
-    """Return the segments that are due for deletion now, and which deletions a merge by `groups` postpones.
+def plan_forecast(plan: CleanPlan) -> tuple[ExpiredSegment, ...]:
+    """Return the segments that a broker would delete: after the cleaning of a plan, or now if retention comes first.
 
     The size and the timestamp of a merged segment are known only after it is written. The forecast uses the sum of the
     sizes and the greatest timestamp of the segments in its group.
     """
-    due = expired_segments(log, config, now_ms=now_ms, high_watermark=high_watermark)
+    due = due_now(plan)
+    if not due or retention_comes_first(plan):
+        return due
     merged = [
         replace(
             group[0],
             size_bytes=sum(member.size_bytes for member in group),
             largest_timestamp_ms=max(member.largest_timestamp_ms for member in group),
         )
-        for group in groups
+        for group in plan.groups
     ]
-    untouched = log.segments[sum(len(group) for group in groups) :]
-    afterwards = expired_segments(
-        replace(log, segments=(*merged, *untouched)), config, now_ms=now_ms, high_watermark=high_watermark
+    afterwards = due_now(
+        replace(plan, log=replace(plan.log, segments=(*merged, *plan.log.segments[len(plan.segments) :])))
     )
-    deleted_bases = {expired.segment.base_offset for expired in afterwards}
-    merged_into = {member.base_offset: group[0].base_offset for group in groups for member in group}
+    deleted = {expired.segment.base_offset for expired in afterwards}
+    merged_into = {member.base_offset: group[0].base_offset for group in plan.groups for member in group}
     return tuple(
-        RetentionForecast(
-            segment=expired.segment,
-            reason=expired.reason,
-            is_postponed=merged_into.get(expired.segment.base_offset, expired.segment.base_offset) not in deleted_bases,
-        )
-        for expired in due
+        replace(each, is_postponed=merged_into.get(each.segment.base_offset, each.segment.base_offset) not in deleted)
+        for each in due
     )
-
-
-def plan_forecast(plan: CleanPlan) -> tuple[RetentionForecast, ...]:
-    """Return the segments that a broker would delete: after the cleaning of a plan, or now if retention comes first."""
-    if not retention_applies(plan):
-        return ()
-    groups = () if retention_comes_first(plan) else plan.groups
-    return retention_forecast(plan.log, groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark)

@@ -54,7 +54,7 @@ def _verified(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> 
     assert plan is not None
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
     findings = (*map(of_error, entry.damage_outside), *contents.findings, *log_dir_findings(log_dir))
-    error = entry.error or first_damage(contents.findings, entry.directory)
+    error = entry.error or first_damage(contents.findings)
     if error is None:
         error = next((each.damage for each in contents.segments if each.damage is not None), None)
     return replace(entry, error=error, contents=contents, findings=findings)

@@ -21,7 +21,6 @@ from kcompact.plan.deletion import (
     expired_segments,
     plan_forecast,
     reason_to_roll,
-    retention_forecast,
 )
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
@@ -192,9 +191,7 @@ def test_nothing_is_deleted_by_an_assumed_setting(
 def test_merging_with_a_younger_segment_postpones_deletion(tmp_path: Path) -> None:
     plan = plan_of(SMALL_SEGMENTS, tmp_path, segments=OLD_AND_YOUNG)
     assert [[member.base_offset for member in group] for group in plan.groups] == [[0, 10], [20, 30]]
-    found = retention_forecast(
-        plan.log, plan.groups, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark
-    )
+    found = plan_forecast(plan)
     assert [(due.segment.base_offset, due.is_postponed) for due in found] == [(0, False), (10, False), (20, True)]
 
 
