@@ -7,14 +7,13 @@ Imports: `errors`.
     checksum           CRC-32C
     names              names of partition directories and their files
     batch              record batches of version 2: header, records, the rebuilt batch of a cleaning
-    encoded_sizes      the bytes of each record of a batch
     legacy             batches of versions 0 and 1, read only
     codec/             gzip, snappy, lz4 and zstd in Kafka's framing, with a cap on the inflated bytes
     limits             what one batch may take of the memory
     index              `.index`, `.timeindex`, `.txnindex`, and the rule for which batches get an entry
     producer_snapshot  `.snapshot`: the state of each producer
     checkpoint         the four offset checkpoints and `leader-epoch-checkpoint`
-    properties         `meta.properties`, `partition.metadata`, `.kafka_cleanshutdown`, Java properties
+    properties         `meta.properties`, `partition.metadata`, Java properties
     text_lines         lines, words and integers of these text files
     messages/          records of Kafka's internal topics and control records, decoded by their schemas
     block              kcompact's own blocks, which the stages of a cleaning exchange

@@ -16,8 +16,10 @@ from kcompact.clean import stages
 from kcompact.clean.job import Split
 from kcompact.clean.scan import batches_with_records
 from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import Header, Record
-from kcompact.format.encoded_sizes import record_sizes
+from kcompact.format import legacy
+from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, legacy_entries, read_varint
+from kcompact.format.codec import Codec, decompress
+from kcompact.format.limits import most_inflated_bytes
 from kcompact.host.throttle import Pace
 from kcompact.kernels import columns as c
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
@@ -72,7 +74,7 @@ def read_split(job: KeysJob, split: Split, collector: Collector) -> CountedSplit
         batch_bytes += header.size_bytes
         empty_batches += not records
         empty_bytes += 0 if records else header.size_bytes
-        sizes = record_sizes(batch, file=str(split.log), memory_bytes=job.memory_bytes)
+        sizes = _record_sizes(batch, file=str(split.log), memory_bytes=job.memory_bytes)
         is_aborted = header.base_offset in aborted
         for number, (record, size_bytes) in enumerate(zip(records, sizes, strict=True)):
             its_class = class_of(record, header, log, is_aborted=is_aborted)
@@ -101,6 +103,26 @@ def read_split(job: KeysJob, split: Split, collector: Collector) -> CountedSplit
         empty_bytes=empty_bytes,
         transactional=PackedTable.of(table_of(transactional)),
     )
+
+
+def _record_sizes(batch: Batch, *, file: str, memory_bytes: int) -> list[int]:
+    """Return the bytes that each record of a batch takes in its uncompressed section.
+
+    They begin with the length of the record, or in a batch of magic 0 or 1 with the offset of the message.
+    """
+    header = batch.header
+    if header.magic < 2:
+        return legacy.sizes_of(legacy_entries(batch, file=file, memory_bytes=memory_bytes))
+    section = bytes(batch.data[HEADER_BYTES:])
+    if header.codec_id and header.records_count:
+        max_bytes = most_inflated_bytes(len(section), memory_bytes)
+        section = decompress(Codec(header.codec_id), section, max_bytes=max_bytes, file=file, position=batch.position)
+    sizes, position = [], 0
+    for _ in range(header.records_count):
+        length, start = read_varint(section, position)
+        sizes.append(start + length - position)
+        position = start + length
+    return sizes
 
 
 def class_of(record: Record, header: Header, log: CountedLog, *, is_aborted: bool) -> int:
