@@ -6,6 +6,7 @@ what a command prints stands below it, indented. `--rewrite` writes what happens
     log in=data now=10:00 ...           write a partition into `data`, else into `logs`: `tests/support/log_dsl.py`
     orders [in=data] [checkpoint=3 ...] the log of most stories: two dirty segments and an active one
     example NAME                        `logs` of one of tests/support/examples
+    fixture NAME                        `logs` as a broker of fixtures/logs left it, times and all
     flip FILE POSITION [BITS]           damage a byte; a negative position counts from the end
     cut FILE BYTES                      take bytes off the end
     append FILE HEX                     add bytes at the end
@@ -39,6 +40,7 @@ from typing import Any
 
 import pytest
 
+from fixtures import checkout
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.host import machine
 from kcompact.log import settled
@@ -62,7 +64,7 @@ FILES = sorted((Path(__file__).parent / "commands").glob("*.txt"))
 INDENT = " " * 4
 WIDTH = 120
 CHANGES = {"clean", "recover", "restore"}
-SHELL = {"cp", "rm", "ln", "mv", "mkdir", "touch", "printf", "chmod"}
+SHELL = {"cp", "rm", "ln", "mv", "mkdir", "mkfifo", "touch", "printf", "chmod"}
 SHORT_NAME = re.compile(r"(?<![\w.-])(\d{1,19})(?=\.(?:log|index|timeindex|txnindex|snapshot)\b)")
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -86,6 +88,8 @@ class Story:
             head = re.sub(r" in=\S+", "", lines[0])
             text = "\n".join([head, *lines[1:]]) if verb == "log" else settings(head.removeprefix("orders"))
             log_writer.write(log_dsl.parse(text), self.scratch / target)
+        elif verb == "fixture":
+            checkout.copy_directory(words[0], "before", self.scratch / "logs")
         elif verb == "example":
             examples.build(words[0], self.scratch / "logs")
         elif verb == "flip":

@@ -17,7 +17,7 @@ from kcompact.clean.groups import write_groups
 from kcompact.cleaner import copies
 from kcompact.errors import CleaningAbortedError
 from kcompact.swap.copy.files import fill
-from tests.support.command_line import Ran, digest, flip, kcompact, partition, settings
+from tests.support.command_line import Ran, digest, kcompact
 
 NOW = ("--now", "2023-11-15T22:00:00Z")
 LOG = "00000000000000000000.log"
@@ -63,50 +63,6 @@ def test_a_log_directory_is_copied_completely(log_dir: Path, tmp_path: Path) -> 
     assert digest(log_dir) == before
 
 
-def test_the_text_says_what_the_copy_is_good_for(log_dir: Path, tmp_path: Path) -> None:
-    (log_dir / "orders-1.00000000000000000000000000000000-delete").mkdir()
-    whole = copy(tmp_path / "out", log_dir, as_json=False).out
-    assert f"{tmp_path / 'out'} is a complete copy of {log_dir}" in whole
-    assert "marked for deletion: a broker deletes it when it starts" in whole
-    chosen = copy(tmp_path / "chosen", "--topic", "inventory", log_dir, as_json=False).out
-    assert "has only the chosen partitions, so no broker can start on it" in chosen
-
-
-def test_chosen_topics_are_no_log_directory(log_dir: Path, tmp_path: Path) -> None:
-    ran = copy(tmp_path / "out", "--topic", "*", log_dir)
-    assert (ran.code, statuses(ran)) == (
-        0,
-        {"inventory-0": "cleaned", "__cluster_metadata-0": "skipped", "__consumer_offsets-0": "copied"},
-    )
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        ".kafka_cleanshutdown",
-        "__consumer_offsets-0",
-        "cleaner-offset-checkpoint",
-        "inventory-0",
-        "recovery-point-offset-checkpoint",
-        "replication-offset-checkpoint",
-    ]
-    again = kcompact("plan", "--json", *NOW, "--config", "cleanup.policy=compact", tmp_path / "out" / "inventory-0")
-    assert (again.partition["reason"], again.partition["high_watermark"]) == ("active-only", 4000)
-
-
-@pytest.mark.parametrize("chosen", [(), ("--topic", "*")], ids=["a log directory", "chosen topics"])
-@pytest.mark.parametrize(
-    ("lag_ms", "dry_status", "status"), [("0", "dry-run", "cleaned"), ("9999999999999", "copied", "copied")]
-)
-def test_a_dry_run_says_what_the_run_copies(
-    lag_ms: str, dry_status: str, status: str, chosen: tuple[str, ...], log_dir: Path, tmp_path: Path
-) -> None:
-    arguments: tuple[str | Path, ...] = ("--config", f"inventory:min.compaction.lag.ms={lag_ms}", *chosen, log_dir)
-    before = digest(tmp_path)
-    dry = copy(tmp_path / "out", "--dry-run", *arguments)
-    assert digest(tmp_path) == before
-    run = copy(tmp_path / "out", *arguments)
-    assert (dry.code, run.code) == (0, 0)
-    assert (statuses(dry)["inventory-0"], statuses(run)["inventory-0"]) == (dry_status, status)
-    assert statuses(dry) | {"inventory-0": status} == statuses(run)
-
-
 def link(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
@@ -115,26 +71,6 @@ def link(path: Path) -> None:
 def pipe(path: Path) -> None:
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-
-
-@pytest.mark.parametrize("make", [link, pipe])
-@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
-def test_a_small_file_that_is_none_is_found_first(name: str, make: Callable[[Path], None], tmp_path: Path) -> None:
-    directory = partition(tmp_path / "data")
-    (directory / name).write_bytes(b"0\n0\n")
-    make(directory / name)
-    before = digest(tmp_path)
-    for arguments in (
-        ("inspect",),
-        ("plan",),
-        ("clean", "--dry-run", "--engine", "in-process"),
-        ("clean", "--engine", "in-process"),
-        ("clean", "--engine", "in-process", "--output", tmp_path / "out"),
-    ):
-        ran = kcompact(*arguments, "--json", "--config", "cleanup.policy=compact", *NOW, directory)
-        assert (ran.code, ran.partition["exit_code"]) == (4, 4)
-        assert f"{name}: not a regular file" in ran.partition["error"]
-        assert digest(tmp_path) == before
 
 
 @pytest.mark.parametrize("make", [link, pipe])
@@ -174,28 +110,6 @@ def test_a_file_that_becomes_a_link_while_it_is_copied(
     assert not (tmp_path / "out" / "inventory-0").exists()
 
 
-def test_a_damaged_partition_leaves_the_copy_unfinished(log_dir: Path, tmp_path: Path) -> None:
-    flip(log_dir / "inventory-0" / LOG, 65)
-    ran = copy(tmp_path / "out", log_dir)
-    assert (ran.code, statuses(ran)["inventory-0"]) == (3, "failed")
-    assert "this copy is unfinished, do not use it; missing: inventory-0\n" in ran.err
-    assert "run the same command again" in ran.err
-    of_copy = ran.json["copy"]
-    assert (of_copy["is_finished"], of_copy["missing"], of_copy["exit_code"]) == (False, ["inventory-0"], 1)
-    found = {path.name for path in (tmp_path / "out").iterdir()}
-    assert found == {".kcompact-copy", "__cluster_metadata-0", "__consumer_offsets-0"}
-
-    flip(log_dir / "inventory-0" / LOG, 65)
-    ran = copy(tmp_path / "out", log_dir)
-    assert (ran.code, ran.json["copy"]["is_finished"]) == (0, True)
-    assert {entry["topic"]: entry["resumed"] for entry in ran.json["partitions"]} == {
-        "inventory": False,
-        "__cluster_metadata": True,
-        "__consumer_offsets": True,
-    }
-    assert (tmp_path / "out" / "meta.properties").exists()
-
-
 def test_an_interrupted_copy_is_continued(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned = []
 
@@ -222,44 +136,6 @@ def test_an_interrupted_copy_is_continued(log_dir: Path, tmp_path: Path, monkeyp
     assert digest(tmp_path / "out").keys() == digest(tmp_path / "at-once").keys()
     for entry, other in zip(second.json["partitions"], expected.json["partitions"], strict=True):
         assert {name for name in entry if entry[name] != other[name]} <= {"resumed", "elapsed_s"}
-
-
-def test_other_options_make_the_partition_anew(log_dir: Path, tmp_path: Path) -> None:
-    leftover = log_dir / "__consumer_offsets-0" / f"{LOG}.swap"
-    leftover.touch()
-    assert copy(tmp_path / "out", log_dir).code == 8
-    leftover.unlink()
-    ran = copy(tmp_path / "out", "--config", "inventory:delete.retention.ms=1", log_dir)
-    resumed = {entry["topic"] for entry in ran.json["partitions"] if entry["resumed"]}
-    assert (ran.code, resumed) == (0, {"__cluster_metadata"})
-
-
-def test_nothing_of_the_source_is_copied_if_all_is_refused(tmp_path: Path) -> None:
-    directory = partition(tmp_path / "data")
-    ran = copy(tmp_path / "out", directory.parent)
-    assert (ran.code, ran.json["copy"]["missing"]) == (4, ["orders-0"])
-    assert not (tmp_path / "out").exists()
-    assert "unfinished" not in ran.err
-
-
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry-run"])
-@pytest.mark.parametrize(("target", "code"), [("data", 4), ("data/out", 4), ("full", 4), ("file", 2), ("file/out", 1)])
-def test_the_output_is_checked_first(
-    target: str, code: int, dry: tuple[str, ...], log_dir: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "something").touch()
-    (tmp_path / "file").touch()
-    before = digest(tmp_path)
-    ran = copy(tmp_path / target, *dry, log_dir)
-    assert (ran.code, ran.out, ran.err.lower().count("error:")) == (code, "", 1)
-    assert digest(tmp_path) == before
-
-
-def test_an_output_is_not_inside_itself(log_dir: Path) -> None:
-    assert f"error: {log_dir}: is the directory to copy from\n" in copy(log_dir, log_dir).err
-    inside = copy(log_dir / "out", log_dir).err
-    assert f"error: {log_dir / 'out'}: is inside {log_dir}, the directory to copy from\n" in inside
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry-run"])
@@ -290,17 +166,3 @@ def test_a_disk_that_fills_up_ends_the_copying(log_dir: Path, tmp_path: Path, mo
     assert "Free some space" in ran.err
     assert "3 partitions: " in ran.err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_dry_run_writes_nothing(log_dir: Path, tmp_path: Path) -> None:
-    ran = copy(tmp_path / "out", "--dry-run", log_dir)
-    assert (ran.code, statuses(ran)["inventory-0"], "copy" in ran.json) == (0, "dry-run", False)
-    assert not (tmp_path / "out").exists()
-
-
-def test_two_log_directories_have_no_common_copy(log_dir: Path, tmp_path: Path) -> None:
-    other = partition(tmp_path / "other", settings("name=users-0")).parent
-    ran = copy(tmp_path / "out", log_dir, other)
-    assert (ran.code, "once for each log directory" in ran.err) == (4, True)
-    chosen = copy(tmp_path / "out", "--config", "users:cleanup.policy=compact", "--topic", "[iu]*", log_dir, other)
-    assert (chosen.code, sorted(statuses(chosen))) == (0, ["inventory-0", "users-0"])
