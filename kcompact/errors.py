@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kcompact.readable import shell_word, shown
+from kcompact.readable import shell_word, shown, some_of
 from kcompact.wording import worded
 
 
@@ -437,8 +437,7 @@ class UnfinishedCopyError(KcompactError):
         if is_interrupted:
             self.exit_code = CleaningAbortedError.exit_code
         again = "Run" if is_interrupted else "Remove the cause, then run"
-        others = len(self.missing) - _NAMED
-        listed = ", ".join(map(shown, self.missing[:_NAMED])) + (f" and {others} more" if others > 0 else "")
+        listed = some_of(list(map(shown, self.missing)), at_most=_NAMED)
         again += " the same command again: it keeps what is finished."
         hint = f"A broker does not start on it while it contains .kcompact-copy. {again}"
         super().__init__(f"{shown(self.path)}: this copy is unfinished, do not use it; missing: {listed}", hint)

@@ -74,11 +74,11 @@ def span(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def some_of(names: Sequence[str], *, at_most: int | None = NAMED_AT_MOST) -> str:
+def some_of(names: Sequence[str], *, at_most: int | None = NAMED_AT_MOST, separator: str = ", ") -> str:
     """Return names with commas; of more than `at_most` only some, and how many more there are. None: all names."""
     if at_most is None or len(names) <= at_most:
-        return ", ".join(names)
-    return f"{', '.join(names[:at_most])} and {len(names) - at_most:,} more"
+        return separator.join(names)
+    return f"{separator.join(names[:at_most])} and {len(names) - at_most:,} more"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

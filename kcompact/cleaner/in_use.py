@@ -21,6 +21,7 @@ from kcompact.host.other_processes import Inode, OpenFile, OpenFiles
 from kcompact.log.directory import PerLogDir, is_running
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
 from kcompact.notes import Note, NoteCode
+from kcompact.readable import some_of
 from kcompact.swap.copy.unfinished import sweep_log_dir
 
 _INDEXES = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
@@ -71,21 +72,17 @@ class UseCheck:
     def notes(self) -> list[Note]:
         """A note for each process, and one on what could not be looked at."""
         notes = [
-            Note.of(NoteCode.OPEN_IN_BROKER, command=use.command, pid=use.pid, names=_some(names))
+            Note.of(NoteCode.OPEN_IN_BROKER, command=use.command, pid=use.pid, names=some_of(names, at_most=1))
             for use, names in self._brokers.items()
         ]
         if self._changes:
             notes += [
-                Note.of(NoteCode.READ_BY_PROCESS, command=use.command, pid=use.pid, names=_some(names))
+                Note.of(NoteCode.READ_BY_PROCESS, command=use.command, pid=use.pid, names=some_of(names, at_most=1))
                 for use, names in self._readers.items()
             ]
         if self._unseen and not self._only_notes:
             notes.append(Note.of(NoteCode.UNSEEN_PROCESSES, unseen=" and ".join(self._unseen)))
         return notes
-
-
-def _some(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
 
 
 def _is_as_a_broker(name: str, use: OpenFile) -> bool:

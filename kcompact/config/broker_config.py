@@ -16,6 +16,7 @@ from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE
 from kcompact.errors import ConfigError
 from kcompact.format.text_lines import parse_digits
+from kcompact.readable import some_of
 
 DEFAULT_LOG_DIR = str(Path("/", "tmp", "kafka-logs"))
 """Where a broker without log.dirs and log.dir has its log directory. Rule: `ServerLogConfigs.LOG_DIR_DEFAULT`."""
@@ -135,9 +136,7 @@ class BrokerConfig:
         relative = [path for path in self.log_dirs if self.located(path) is None]
         if relative:
             return f"{name} has '{relative[0]}', a path relative to the directory in which the broker was started"
-        more = len(self.log_dirs) - _MOST_NAMED
-        some = ", ".join(self.log_dirs[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        return f"{name} names {some or 'nothing'}, and not {log_dir}"
+        return f"{name} names {some_of(self.log_dirs, at_most=_MOST_NAMED) or 'nothing'}, and not {log_dir}"
 
 
 UNKNOWN_BROKER = BrokerConfig(is_known=False)

@@ -22,7 +22,7 @@ from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
-from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
+from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.format.properties import META_PROPERTIES, PARTITION_METADATA, MetaProperties
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import Disk
@@ -98,7 +98,8 @@ def checkpoint_findings(log_dir: Path) -> Iterator[Finding]:
         else:
             unknown = sorted(entries.keys() - partitions)
             if unknown:
-                yield _bad(Kind.UNKNOWN_ENTRY, file, f"names partitions that are not here: {_some(unknown)}", "")
+                some = readable.some_of(list(map(str, unknown)), at_most=_NAMED)
+                yield _bad(Kind.UNKNOWN_ENTRY, file, f"names partitions that are not here: {some}", "")
 
 
 def shutdown_findings(log_dir: LogDir) -> Iterator[Finding]:
@@ -135,11 +136,6 @@ def readable_log_dir(log_dir: Path) -> LogDir:
 
 def _bad(kind: Kind, file: Path, problem: str, broker_says: str) -> Finding:
     return Finding(kind=kind, directory=file.parent, file=file, problem=problem, broker_says=broker_says)
-
-
-def _some(partitions: Sequence[TopicPartition]) -> str:
-    more = "" if len(partitions) <= _NAMED else f" and {len(partitions) - _NAMED:,} more"
-    return ", ".join(map(str, partitions[:_NAMED])) + more
 
 
 # Owners and modes

@@ -78,8 +78,9 @@ def file_findings(log: PartitionLog) -> Iterator[Finding]:
             broker_says=f'NumberFormatException: For input string: "{name.partition(".")[0]}"',
         )
     if others:
-        more = "" if len(others) <= _LISTED else f" and {len(others) - _LISTED:,} more"
-        problem = f"{', '.join(others[:_LISTED])}{more}: not files of Kafka; neither a broker nor kcompact uses them"
+        problem = (
+            f"{readable.some_of(others, at_most=_LISTED)}: not files of Kafka; neither a broker nor kcompact uses them"
+        )
         yield Finding(
             kind=Kind.FOREIGN_NAME,
             directory=log.directory,

@@ -14,7 +14,7 @@ from kcompact.format.index import OFFSET_ENTRY_BYTES
 from kcompact.format.names import Suffix
 from kcompact.inspect.gap_walk import Evidence, Gaps, Label
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.readable import counted, size, time
+from kcompact.readable import counted, size, some_of, time
 
 MOST_NAMED = 5
 """So many segments or snapshots are named in a sentence. The values have all of them."""
@@ -152,9 +152,7 @@ def _names(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
 
 
 def _some(items: Iterator[str]) -> str:
-    named = list(items)
-    more = f" and {len(named) - MOST_NAMED:,} more" if len(named) > MOST_NAMED else ""
-    return ", ".join(named[:MOST_NAMED]) + more
+    return some_of(list(items), at_most=MOST_NAMED)
 
 
 # Hints

@@ -14,7 +14,7 @@ from kcompact.errors import ConfigError, RefusedError
 from kcompact.format import names
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import is_partition_directory, partition_directories
-from kcompact.readable import closest, shell_word, shown
+from kcompact.readable import closest, shell_word, shown, some_of
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
 _MAX_NAMED_TOPICS = 5
@@ -59,9 +59,7 @@ def no_such_topic(path: Path, patterns: Sequence[str], directories: Sequence[Pat
     topics = sorted({partition.topic for partition in partitions})
     hints = list(filter(None, (_meant(pattern, topics, partitions) for pattern in patterns)))
     if not hints and topics:
-        more = len(topics) - _MAX_NAMED_TOPICS
-        listed = ", ".join(map(shown, topics[:_MAX_NAMED_TOPICS])) + (f" and {more:,} more" if more > 0 else "")
-        hints = [f"There are partitions of {listed}."]
+        hints = [f"There are partitions of {some_of(list(map(shown, topics)), at_most=_MAX_NAMED_TOPICS)}."]
     named = " or ".join(f"'{pattern}'" for pattern in patterns)
     return RefusedError(path=path, problem=f"no partition of a topic that matches {named}", hint="\n".join(hints))
 

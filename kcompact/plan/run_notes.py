@@ -19,7 +19,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
-from kcompact.readable import closest, counted, shown, time
+from kcompact.readable import closest, counted, shown, some_of, time
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -183,21 +183,12 @@ def unresolved_text(broker: BrokerConfig) -> str:
 def nothing_read(log_dirs: Mapping[Path, BrokerConfig]) -> str:
     """Return that no file of the brokers of some log directories was read, and which files were not used."""
     doubts = list(dict.fromkeys(doubt for broker in log_dirs.values() for doubt in broker.doubts))
-    more = f" and {len(doubts) - _MAX_DOUBTS:,} more" if len(doubts) > _MAX_DOUBTS else ""
-    unused = shown(f" (not used: {'; '.join(doubts[:_MAX_DOUBTS])}{more})") if doubts else ""
+    unused = shown(f" (not used: {some_of(doubts, at_most=_MAX_DOUBTS, separator='; ')})") if doubts else ""
     return f"no server.properties that names {_named_dirs(list(log_dirs))} was read{unused}"
 
 
 def _named_dirs(log_dirs: Sequence[Path]) -> str:
-    """Return the first log directories, and the number of the others."""
-    more = len(log_dirs) - _MAX_NAMED_DIRS
-    return " and ".join(map(shown, log_dirs[:_MAX_NAMED_DIRS])) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _named(topics: Sequence[str]) -> str:
-    """Return the first topics by name, and the number of the others."""
-    more = len(topics) - _MAX_NAMED_TOPICS
-    return ", ".join(topics[:_MAX_NAMED_TOPICS]) + (f" and {more:,} more" if more > 0 else "")
+    return some_of(list(map(shown, log_dirs)), at_most=_MAX_NAMED_DIRS, separator=" and ")
 
 
 def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
@@ -214,7 +205,7 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
         found.append(next(hint_for(plan) for plan in plans if plan.reason is Reason.POLICY_UNKNOWN))
     elif unknown:
         found.append(
-            f"The cleanup.policy of {len(unknown):,} topics is unknown: {_named(unknown)}. "
+            f"The cleanup.policy of {len(unknown):,} topics is unknown: {some_of(unknown, at_most=_MAX_NAMED_TOPICS)}. "
             "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact"
         )
     for reason in (Reason.UNCLEAN_SHUTDOWN, Reason.RECOVERY_POINT):

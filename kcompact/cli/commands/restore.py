@@ -17,7 +17,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.notes import Note, NoteCode
-from kcompact.readable import shown
+from kcompact.readable import shown, some_of
 
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
@@ -69,8 +69,7 @@ def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> Note:
     """Return what to do with the directory of `keep_replaced`: only when all is back it holds no old segment alone."""
     missing = [shown(entry.directory.name) for entry in entries if entry.error is not None]
     if missing:
-        names = missing[0] if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1:,} more"
-        return Note.of(NoteCode.KEPT_NEEDED, path=shown(kept), names=names)
+        return Note.of(NoteCode.KEPT_NEEDED, path=shown(kept), names=some_of(missing, at_most=1))
     return Note.of(NoteCode.KEPT_RESTORED, path=shown(kept))
 
 
