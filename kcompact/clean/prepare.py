@@ -8,7 +8,7 @@ own results, so the number of splits, buckets and tasks never changes the result
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
@@ -20,7 +20,18 @@ from kcompact.clean.executor import CLEANING, Executor, Reduced
 from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES, count_bits
 from kcompact.clean.scan import Scanned
-from kcompact.clean.splits import SPLIT_BYTES, number_splits
+from kcompact.clean.splits import (
+    MIN_BUCKET_BYTES,
+    SPLIT_BYTES,
+    TASK_BYTES,
+    balanced,
+    keys_bytes_of,
+    most_records,
+    number_splits,
+    split_bytes_of,
+    task_count,
+    workers_for,
+)
 from kcompact.clean.transactions import (
     Batches,
     TransactionDecisions,
@@ -40,16 +51,13 @@ from kcompact.clean.verify_input import (
 from kcompact.errors import BatchTooLargeError, CorruptDataError
 from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
-from kcompact.format.limits import MEMORY_FACTOR, batch_memory_bytes
+from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import Column
 from kcompact.log.producer_state import last_records
-from kcompact.log.segment_reader import mean_batch_bytes
 from kcompact.log.transactions import PackedTable, PackedTables
 from kcompact.plan.clean_plan import CleanPlan
 
-TASK_BYTES = 2 << 30
-"""The most that one task reads. A lost task is repeated as a whole, and on Spark progress advances when a task ends."""
 WRITE_WEIGHT = 4
 """How many times the work of reading a record it is to encode and write it. Compression makes it more."""
 WRITE_TASKS = 4
@@ -58,15 +66,6 @@ many groups. How long such a task takes also depends on how many batches are dro
 task when they are free end at about the same time."""
 FEW_SURVIVE = 4
 """Little survives: at most this part of the bytes. Joining a segment copies every part of it but the first."""
-BUCKET_BYTES = 64 << 20
-"""The memory for the keys of one bucket, at most. Larger buckets are slower."""
-MIN_BUCKET_BYTES = 1 << 20
-SPLIT_PART = 16
-"""A split is at most this part of a worker's memory."""
-MIN_SPLIT_BYTES = 64 << 10
-SPLIT_BATCHES = 1 << 16
-"""About the most batches in a split. The tables of more small ones take several times the memory of their bytes, and
-their columns no longer fit the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +137,8 @@ def prepare_clean(
         )
     except CorruptDataError as problem:
         raise damage_behind(problem, plan) from None
-    workers = workers_for(splits, split_bytes, batch_memory_bytes(budget_bytes), executor.parallelism)
+    all_splits = chain.from_iterable(splits.values())
+    workers = workers_for(all_splits, split_bytes, batch_memory_bytes(budget_bytes), executor.parallelism)
     keys_bytes, bucket_count = _key_memory(plan, budget_bytes, executor.parallelism)
     job = CleanJob(
         directory=str(plan.log.directory),
@@ -159,7 +159,8 @@ def prepare_clean(
         max_bytes_per_second=max_bytes_per_second,
         release=plan.config.release,
     )
-    tasks = _task_count(plan, tuning.task_bytes, workers) if workers == executor.parallelism else workers
+    size_bytes = sum(segment.size_bytes for segment in plan.segments)
+    tasks = task_count(size_bytes, workers, tuning.task_bytes) if workers == executor.parallelism else workers
     known = _aborted_and_decisions(plan)
     try:
         return _prepared(plan, executor, job, splits, tasks, *known)
@@ -249,10 +250,8 @@ def survivors_of(
 
 
 def _split_bytes(plan: CleanPlan, tuning: Tuning, worker_bytes: int, max_bytes_per_second: int | None) -> int:
-    # A worker holds a split, the table of its batches, which can take twice as much, and what it inflates and encodes.
     files = ((plan.log.file(segment.log_name), segment.size_bytes) for segment in plan.segments)
-    of_batches = SPLIT_BATCHES * mean_batch_bytes(files)
-    split_bytes = min(tuning.split_bytes, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
+    split_bytes = split_bytes_of(files, worker_bytes, tuning.split_bytes)
     if max_bytes_per_second is None:
         return split_bytes
     return min(split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
@@ -260,11 +259,9 @@ def _split_bytes(plan: CleanPlan, tuning: Tuning, worker_bytes: int, max_bytes_p
 
 def _key_memory(plan: CleanPlan, budget_bytes: int, parallelism: int) -> tuple[int, int]:
     """Return how many bytes of keys a task may hold, and the number of buckets that keeps every bucket below that."""
-    # A merge needs about three times the size of its keys, and each worker may have as many in blocks.
-    keys_bytes = min(BUCKET_BYTES, max(MIN_BUCKET_BYTES, budget_bytes // (16 * parallelism)))
-    # There are no more records than offsets, and a record takes a few bytes even when compressed.
+    keys_bytes = keys_bytes_of(budget_bytes, parallelism)
     offsets = sum(plan.log.end_of(segment) - segment.base_offset for segment in plan.segments)
-    records = min(offsets, sum(segment.size_bytes for segment in plan.segments) // 8)
+    records = most_records(offsets, sum(segment.size_bytes for segment in plan.segments))
     bucket_count = max(1, -(-records * KEY_BYTES // keys_bytes))
     # Every worker gets a bucket to reduce, unless there is very little to reduce.
     if records * KEY_BYTES >= MIN_BUCKET_BYTES:
@@ -342,19 +339,6 @@ def _within(offsets: Column, split: Split) -> Column:
     return offsets[first:end].copy()  # A part of an array would be pickled with all of it.
 
 
-def _task_count(plan: CleanPlan, task_bytes: int, workers: int) -> int:
-    """Return the number of tasks: one for each worker, more in a large log, as many for each."""
-    return workers * max(1, -(-sum(segment.size_bytes for segment in plan.segments) // (workers * task_bytes)))
-
-
-def workers_for(splits: Mapping[int, Sequence[Split]], split_bytes: int, memory_bytes: int, parallelism: int) -> int:
-    """Return how many workers can work on the splits side by side. Fewer tasks than workers keep the others idle."""
-    largest_bytes = max((split.size_bytes for each in splits.values() for split in each), default=0)
-    if largest_bytes <= 2 * split_bytes:
-        return parallelism
-    return max(1, min(parallelism, memory_bytes // (MEMORY_FACTOR * largest_bytes)))
-
-
 def _surviving_bytes(split: Split, survivors: Bytes, summary: SplitSummary) -> int:
     """Return about how many bytes of a split survive, as if all its records were of the same size."""
     return split.size_bytes * count_bits(survivors) // max(1, summary.records)
@@ -384,17 +368,3 @@ def _write_tasks(
     slow_bytes = sum(summaries[split.number].slow_bytes for split in splits)
     is_slow = 2 * slow_bytes > total_bytes >= FEW_SURVIVE * sum(left_bytes.values())
     return balanced([[split] for split in splits], most if is_slow else count, work_of)
-
-
-def balanced(units: Sequence[Sequence[Split]], count: int, work_of: Callable[[Split], int]) -> list[list[Split]]:
-    """Return the splits in order, divided into at most `count` tasks of about the same work. No unit is divided."""
-    works = [sum(map(work_of, unit)) for unit in units]
-    total = sum(works)
-    tasks: list[list[Split]] = [[]]
-    done = 0
-    for unit, work in zip(units, works, strict=True):
-        if tasks[-1] and work and done + work / 2 >= total * len(tasks) / count:
-            tasks.append([])
-        tasks[-1] += unit
-        done += work
-    return tasks

@@ -1,12 +1,12 @@
-"""Cuts segments into splits, the pieces of work of a cleaning.
+"""Cuts segments into splits, the pieces of work of a scan, and divides them among tasks.
 
 A split is a run of whole batches of one segment. Its boundaries come from the offset index, which the scan verifies, or
-from the batch headers where there is no index.
+from the batch headers where there is no index. No size changes a result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 
@@ -16,17 +16,28 @@ import numpy.typing as npt
 from kcompact.clean.job import ScanJob, Split
 from kcompact.format.batch import legacy_base_offset
 from kcompact.format.index import EntryColumns
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.format.limits import DEFAULT_MEMORY_BYTES, MEMORY_FACTOR
 from kcompact.format.names import Suffix
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.index_files import contradiction, is_batch, read_offset_index
-from kcompact.log.segment_reader import batches, headers, require_readable
+from kcompact.log.segment_reader import batches, headers, mean_batch_bytes, require_readable
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 
 SPLIT_BYTES = 16 << 20
 """The size of a split: a task reads one split at a time."""
+SPLIT_PART = 16
+"""A split is at most this part of a worker's memory."""
+MIN_SPLIT_BYTES = 64 << 10
+SPLIT_BATCHES = 1 << 16
+"""About the most batches in a split. The tables of more small ones take several times the memory of their bytes, and
+their columns no longer fit the processor's cache."""
+TASK_BYTES = 2 << 30
+"""The most that one task reads. A lost task is repeated as a whole, and on Spark progress advances when a task ends."""
+BUCKET_BYTES = 64 << 20
+"""The memory for the keys of one bucket, at most. Larger buckets are slower."""
+MIN_BUCKET_BYTES = 1 << 20
 
 
 def number_splits(
@@ -161,3 +172,58 @@ def _base_offset_at(file: LogFile, position: int) -> int:
     # A legacy batch stores its first offset only inside its compressed section.
     (batch,) = batches(file, start_position=position, end_position=position + header.size_bytes)
     return legacy_base_offset(batch, file=str(file))
+
+
+# Sizes
+
+
+def split_bytes_of(files: Iterable[tuple[LogFile, int]], worker_bytes: int, most_bytes: int = SPLIT_BYTES) -> int:
+    """Return the size of a split of some logs with their sizes, at most `most_bytes`.
+
+    A worker holds a split, the table of its batches, which can take twice as much, and what it inflates and encodes.
+    """
+    of_batches = SPLIT_BATCHES * mean_batch_bytes(files)
+    return min(most_bytes, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
+
+
+def keys_bytes_of(budget_bytes: int, parallelism: int, least_bytes: int = MIN_BUCKET_BYTES) -> int:
+    """Return how many bytes of keys a task may hold.
+
+    A merge needs about three times the size of its keys, and each worker may have as many in blocks.
+    """
+    return min(BUCKET_BYTES, max(least_bytes, budget_bytes // (16 * parallelism)))
+
+
+def most_records(offsets: int, size_bytes: int) -> int:
+    """Return the most records that a log can have with so many offsets and bytes.
+
+    There are no more records than offsets, and a record takes a few bytes even when compressed.
+    """
+    return min(offsets, size_bytes // 8)
+
+
+def workers_for(splits: Iterable[Split], split_bytes: int, memory_bytes: int, parallelism: int) -> int:
+    """Return how many workers can work on the splits side by side. Fewer tasks than workers keep the others idle."""
+    largest_bytes = max((split.size_bytes for split in splits), default=0)
+    if largest_bytes <= 2 * split_bytes:
+        return parallelism
+    return max(1, min(parallelism, memory_bytes // (MEMORY_FACTOR * largest_bytes)))
+
+
+def task_count(size_bytes: int, workers: int, task_bytes: int = TASK_BYTES) -> int:
+    """Return the number of tasks: one for each worker, more in a large log, as many for each."""
+    return workers * max(1, -(-size_bytes // (workers * task_bytes)))
+
+
+def balanced(units: Sequence[Sequence[Split]], count: int, work_of: Callable[[Split], int]) -> list[list[Split]]:
+    """Return the splits in order, divided into at most `count` tasks of about the same work. No unit is divided."""
+    works = [sum(map(work_of, unit)) for unit in units]
+    total = sum(works)
+    tasks: list[list[Split]] = [[]]
+    done = 0
+    for unit, work in zip(units, works, strict=True):
+        if tasks[-1] and work and done + work / 2 >= total * len(tasks) / count:
+            tasks.append([])
+        tasks[-1] += unit
+        done += work
+    return tasks

@@ -9,22 +9,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from kcompact import kernels
 from kcompact.clean.executor import Executor
 from kcompact.clean.job import Split
-from kcompact.clean.prepare import (
-    BUCKET_BYTES,
-    MIN_SPLIT_BYTES,
-    SPLIT_BATCHES,
-    SPLIT_PART,
-    TASK_BYTES,
-    balanced,
-    workers_for,
-)
-from kcompact.clean.splits import SPLIT_BYTES
+from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count, workers_for
 from kcompact.errors import (
     BatchTooLargeError,
     CorruptDataError,
@@ -34,7 +24,6 @@ from kcompact.errors import (
     StorageError,
 )
 from kcompact.format.limits import batch_memory_bytes
-from kcompact.format.names import Suffix
 from kcompact.host.machine import default_memory_bytes
 from kcompact.keys.counts import Counted, CountOptions
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
@@ -42,9 +31,7 @@ from kcompact.keys.reduce import COUNTING, BucketRows
 from kcompact.keys.result import result_of
 from kcompact.keys.rows import ROW_BYTES
 from kcompact.keys.state import LogState
-from kcompact.log.files import LogFile
-from kcompact.log.segment_reader import mean_batch_bytes
-from kcompact.log.transactions import PackedTables, read_transaction_tables
+from kcompact.log.transactions import PackedTables
 from kcompact.plan.clean_plan import CleanPlan
 
 LEAST_KEYS_BYTES = 4 << 20
@@ -77,8 +64,8 @@ def count_keys(
     while True:
         try:
             for state in states:
-                if state.directory not in known and _may_have_aborted(state):
-                    state.learn(transactional_batches(state))
+                if state.directory not in known and state.may_have_aborted():
+                    state.learn(state.transactional_batches())
                 known.add(state.directory)
             counting = _Counting(states, executor, options, workers, split_bytes)
             scanned, buckets = counting.run()
@@ -109,20 +96,6 @@ def _without(states: list[LogState], failed: list[tuple[Path, KcompactError]], p
     failed.append((owner.directory, problem))
 
 
-def _may_have_aborted(state: LogState) -> bool:
-    """Return whether a transaction index has an entry: then it is worth reading the headers before the scan."""
-    files = chain.from_iterable(segment.files for segment in state.segments)
-    return any(file.name.endswith(Suffix.TXN_INDEX) and file.size_bytes for file in files)
-
-
-def transactional_batches(state: LogState) -> PackedTables:
-    """Return the transactional and control batches of a log. Raises CorruptBatchError."""
-    return PackedTables.joined(
-        read_transaction_tables(state.plan.log.file(segment.log_name), end_position=segment.size_bytes)
-        for segment in state.segments
-    )
-
-
 class _Counting:
     """One attempt: the job, the splits and the tasks of the logs as they are known by now."""
 
@@ -137,8 +110,8 @@ class _Counting:
         budget_bytes = options.memory_bytes or default_memory_bytes()
         parallelism = workers or executor.parallelism
         self._executor = executor
-        size_bytes = sum(segment.size_bytes for state in states for segment in state.segments)
-        split_bytes = split_bytes or split_bytes_of(states, budget_bytes // parallelism)
+        files = [file for state in states for file in state.files()]
+        split_bytes = split_bytes or split_bytes_of(files, budget_bytes // parallelism)
         self.splits: dict[int, Split] = {}
         logs = []
         for state in states:
@@ -149,8 +122,8 @@ class _Counting:
             ):
                 self.splits[len(self.splits)] = replace(split, number=len(self.splits))
         all_splits = list(self.splits.values())
-        workers = workers or workers_for({0: all_splits}, split_bytes, batch_memory_bytes(budget_bytes), parallelism)
-        keys_bytes = max(LEAST_KEYS_BYTES, min(BUCKET_BYTES, budget_bytes // (16 * executor.parallelism)))
+        workers = workers or workers_for(all_splits, split_bytes, batch_memory_bytes(budget_bytes), parallelism)
+        keys_bytes = keys_bytes_of(budget_bytes, executor.parallelism, LEAST_KEYS_BYTES)
         self.job = KeysJob(
             logs=tuple(logs),
             now_ms=states[0].plan.now_ms if states else 0,
@@ -167,7 +140,7 @@ class _Counting:
         rows_bytes = _rows_bytes(states, self.job)
         self.job = replace(self.job, table_bytes=min(keys_bytes, max(TABLE_BYTES, rows_bytes // MOST_TABLES)))
         self.job = replace(self.job, bucket_bits=_bucket_bits(rows_bytes, self.job, executor.parallelism))
-        count = workers * max(1, -(-size_bytes // (workers * TASK_BYTES)))
+        count = task_count(sum(size_bytes for _, size_bytes in files), workers)
         self._tasks = balanced([[split] for split in all_splits], count, lambda split: split.size_bytes)
 
     def run(self) -> tuple[list[CountedSplit], list[BucketRows]]:
@@ -182,25 +155,12 @@ class _Counting:
         return PackedTables(split.transactional for split in scanned if self.job.log_of(split.number) == log)
 
 
-def _log_files(states: Sequence[LogState]) -> list[tuple[LogFile, int]]:
-    return [
-        (state.plan.log.file(segment.log_name), segment.size_bytes) for state in states for segment in state.segments
-    ]
-
-
-def split_bytes_of(states: Sequence[LogState], worker_bytes: int) -> int:
-    """Return the size of a split, so that the tables of its batches do not take much more memory than its bytes."""
-    of_batches = SPLIT_BATCHES * mean_batch_bytes(_log_files(states))
-    return min(SPLIT_BYTES, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
-
-
 def _rows_bytes(states: Sequence[LogState], job: KeysJob) -> int:
     """Return how many bytes the rows of all records can have."""
     offsets = sum(
         state.plan.log.end_of(segment) - segment.base_offset for state in states for segment in state.segments
     )
-    # There are no more records than offsets, and a record takes a few bytes even when compressed.
-    records = min(offsets, sum(size_bytes for _, size_bytes in _log_files(states)) // 8)
+    records = most_records(offsets, sum(size_bytes for state in states for _, size_bytes in state.files()))
     return records * ROW_BYTES * job.columns
 
 

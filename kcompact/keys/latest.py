@@ -18,18 +18,12 @@ from kcompact.clean.accounting import check_scan
 from kcompact.clean.executor import CLEANING, Executor
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.offset_map import KEY_BYTES
-from kcompact.clean.prepare import (
-    BUCKET_BYTES,
-    MIN_BUCKET_BYTES,
-    balanced,
-    survivors_of,
-    workers_for,
-)
+from kcompact.clean.prepare import survivors_of
+from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, workers_for
 from kcompact.errors import BatchTooLargeError, CorruptIndexError
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import BASE_OFFSET, Bytes, Column
-from kcompact.keys.count import split_bytes_of, transactional_batches
 from kcompact.keys.state import LogState
 from kcompact.log.files import LogFile
 from kcompact.log.records import Mask, RecordRun
@@ -86,7 +80,7 @@ def latest_records(
     Raises CorruptDataError, BatchTooLargeError, LogChangedError, StorageError.
     """
     state = LogState.of(plan)
-    state.learn(transactional_batches(state))
+    state.learn(state.transactional_batches())
     budget_bytes = memory_bytes or default_memory_bytes()
     workers = executor.parallelism
     while True:
@@ -106,12 +100,12 @@ def _latest(
     state: LogState, executor: Executor, budget_bytes: int, workers: int, split_bytes: int | None
 ) -> LatestRecords:
     plan, memory_bytes = state.plan, batch_memory_bytes(budget_bytes)
-    split_bytes = split_bytes or split_bytes_of([state], budget_bytes // workers)
+    split_bytes = split_bytes or split_bytes_of(state.files(), budget_bytes // workers)
     splits = list(_stable(state.splits(split_bytes, memory_bytes, on_other_machines=False), state.stable_offset))
-    workers = workers_for({0: splits}, split_bytes, memory_bytes, workers)
-    keys_bytes = min(BUCKET_BYTES, max(MIN_BUCKET_BYTES, budget_bytes // (16 * executor.parallelism)))
+    workers = workers_for(splits, split_bytes, memory_bytes, workers)
+    keys_bytes = keys_bytes_of(budget_bytes, executor.parallelism)
     size_bytes = sum(split.size_bytes for split in splits)
-    records = min(plan.log.log_end_offset - plan.log.segments[0].base_offset, size_bytes // 8)
+    records = most_records(plan.log.log_end_offset - plan.log.segments[0].base_offset, size_bytes)
     job = CleanJob(
         directory=str(plan.log.directory),
         first_dirty_offset=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ import numpy as np
 from kcompact.clean.job import Split
 from kcompact.clean.splits import cut
 from kcompact.errors import BatchTooLargeError, CorruptDataError, KcompactError
+from kcompact.format.names import Suffix
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
+from kcompact.log.files import LogFile
 from kcompact.log.segments import Segment
-from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, table_of
+from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, read_transaction_tables, table_of
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.transactions import end_of_view
 
@@ -42,6 +45,19 @@ class LogState:
     def directory(self) -> Path:
         """The directory of the partition."""
         return self.plan.log.directory
+
+    def files(self) -> list[tuple[LogFile, int]]:
+        """Return the log files, each with the size up to which it is counted."""
+        return [(self.plan.log.file(segment.log_name), segment.size_bytes) for segment in self.segments]
+
+    def may_have_aborted(self) -> bool:
+        """Return whether a transaction index has an entry: then it is worth reading the headers before the scan."""
+        files = chain.from_iterable(segment.files for segment in self.segments)
+        return any(file.name.endswith(Suffix.TXN_INDEX) and file.size_bytes for file in files)
+
+    def transactional_batches(self) -> PackedTables:
+        """Return the transactional and control batches of the log. Raises CorruptBatchError."""
+        return PackedTables.joined(read_transaction_tables(file, end_position=size) for file, size in self.files())
 
     def learn(self, batches: PackedTables) -> bool:
         """Take over how transactions end by the markers of the log; return whether that is news."""
