@@ -9,7 +9,7 @@ is cleaned before it loses segments, all others afterwards, as by a broker that 
 
 A dry run and a copy (`output`) take no lock and do not change the source. They refuse a partition whose interrupted
 swap needs recovery. A copy also refuses a log directory that another kcompact has locked; a dry run only notes it.
-Both work beside a running broker: what it changes meanwhile is planned and read again (`log.settled`).
+Both work beside a running broker: what it changes meanwhile is planned and read again (`log.unchanged_reading`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kcompact.errors import (
 from kcompact.host.disk import Disk
 from kcompact.host.machine import clock_ms
 from kcompact.log.directory import LogDir, read_again
-from kcompact.log.settled import damage_only_if_unchanged, read_settled
+from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import due_now
@@ -223,10 +223,10 @@ class Round:
         """Clean one partition between its lines of the journal. Without the first line nothing is cleaned."""
         plan = cleaning.plan
         if self.journal is None or not self._would_change(plan):
-            return self._settled(cleaning)
+            return self._clean_unchanged(cleaning)
         self.journal.begin(plan)
         try:
-            result = self._settled(cleaning)
+            result = self._clean_unchanged(cleaning)
         except Exception as problem:
             with suppress(KcompactError):
                 self.journal.end(plan, None, as_failure(problem))
@@ -239,7 +239,7 @@ class Round:
             return replace(result, notes=(*result.notes, note))
         return result
 
-    def _settled(self, cleaning: Cleaning) -> CleanResult:
+    def _clean_unchanged(self, cleaning: Cleaning) -> CleanResult:
         """Clean by a plan; beside a running broker, by a new plan if the planned segments were changed meanwhile."""
         planned = cleaning.plan
 
@@ -251,7 +251,7 @@ class Round:
             with damage_only_if_unchanged(current.log):
                 return perform(replace(cleaning, plan=current))
 
-        return read_settled(planned.log.files, planned.log.log_dir, clean_current, watches=False)
+        return read_unchanged(planned.log.files, planned.log.log_dir, clean_current, watches=False)
 
     def _not_reached(self, outcome: PartitionOutcome, problem: KcompactError) -> PartitionOutcome:
         """Return a partition that is not cleaned because of a problem of the round; skipped if it needs no cleaning."""

@@ -28,7 +28,7 @@ from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.index_files import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
-from kcompact.log.settled import read_settled
+from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.walk import gravest_exit_code
@@ -178,7 +178,7 @@ def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[List
         with storage_errors(directory):
             if is_running(directory.parent):
                 log_dir = read_log_dir(directory.parent)
-                active = read_settled(files, log_dir, partial(_read_log, directory)).active_segment
+                active = read_unchanged(files, log_dir, partial(_read_log, directory)).active_segment
                 ends[active.log_name] = active.size_bytes
             names = _log_names(files)
             if not names:
@@ -568,6 +568,6 @@ def _read_latest(directory: Path, planner: Planner, *, memory_bytes: int | None,
 
     try:
         with storage_errors(directory):
-            return read_settled(files_in(directory), planner.log_dirs.of(directory), read, watches=False)
+            return read_unchanged(files_in(directory), planner.log_dirs.of(directory), read, watches=False)
     finally:
         progress.end()

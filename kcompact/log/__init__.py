@@ -7,7 +7,7 @@ Imports: `errors`, `format`, `kernels`.
     directory            `read_log`: names, sizes, checkpoints and index ends of a partition, and its log directory
     segments             the segments of a directory, their index ends and first headers, the log end; deleted ones
     growing              what is valid of the active segment of a running broker
-    settled              readings that are repeated when a running broker has changed the partition meanwhile
+    unchanged_reading    readings that are repeated when a running broker has changed the partition meanwhile
     index_files          the indexes of a segment: read, compared with the log, or built from its batches
     broker_recovery      what a broker keeps of a segment after an unclean shutdown
     segment_reader       the batches or headers of a `.log` file between two positions

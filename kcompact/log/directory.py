@@ -277,7 +277,7 @@ def read_log(
     ignored are computed from the batches, as a broker with this `index.interval.bytes` does. Damage is collected in
     `PartitionLog.damage`, that of indexes last. Raises RefusedError for a directory that is not a partition and for a
     file of Kafka that is not a regular file, CorruptCheckpointError, StorageError. Beside a running broker the log ends
-    with the last whole batch, and LogChangedError is raised too: see `log.settled` and `log.growing`.
+    with the last whole batch, and LogChangedError is raised too: see `log.unchanged_reading` and `log.growing`.
     """
     directory = Path(directory)
     partition, files = partition_of(directory), files_in(directory)

@@ -11,7 +11,7 @@ from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError,
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
 from kcompact.log.producer_state import first_unstable_offset, load_producers
-from kcompact.log.settled import read_settled
+from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.deletion import assumed_settings, due_now
@@ -104,7 +104,7 @@ def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log
             unclean=options.unclean,
         )
 
-    return read_settled(files_in(directory), log_dir, plan)
+    return read_unchanged(files_in(directory), log_dir, plan)
 
 
 def plan_despite_damage(

@@ -28,7 +28,7 @@ from kcompact.log.files import files_in
 from kcompact.log.index_files import position_near
 from kcompact.log.producer_state import Producer
 from kcompact.log.segment_reader import WINDOW_BYTES, headers, verified_batches
-from kcompact.log.settled import read_settled
+from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.plan.clean_plan import CleanPlan, uncleanable_from
 
 _NO_TIMEOUT_MS = 2**31 - 1
@@ -141,7 +141,7 @@ def _read_states(log_dir: LogDir, producer_ids: set[int]) -> dict[int, Transacti
             named = parse_directory(directory.name)
             if named and named.kind is DirectoryKind.PARTITION and named.topic_partition.topic == TRANSACTION_STATE:
                 with suppress(KcompactError, OSError):
-                    found |= read_settled(files_in(directory), log_dir, partial(_states_in, directory, producer_ids))
+                    found |= read_unchanged(files_in(directory), log_dir, partial(_states_in, directory, producer_ids))
     return found
 
 

@@ -25,7 +25,7 @@ from kcompact.errors import (
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import LogDir, PerLogDir, is_partition_directory, read_log_dir
 from kcompact.log.files import files_in
-from kcompact.log.settled import read_settled
+from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first, place
 from kcompact.plan.cost import kafka_passes_at_most
@@ -267,7 +267,7 @@ class Planner:
         Damage leaves the partition with plan and error. Beside a running broker the entry is that of a moment.
         """
         log_dir, beside = self.log_dirs.despite_damage(directory)
-        return read_settled(
+        return read_unchanged(
             files_in(directory), log_dir, lambda current: read(self._entry(directory, entry, current, beside), current)
         )
 

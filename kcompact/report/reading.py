@@ -28,7 +28,7 @@ from kcompact.inspect.transactions import log_transaction_report
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import CountOptions
 from kcompact.log.directory import LogDir
-from kcompact.log.settled import damage_only_if_unchanged, read_settled
+from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchanged
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_despite_damage
@@ -126,7 +126,7 @@ def read_facts(
 
     try:
         with storage_errors(facts.directory):
-            return read_settled(plan.log.files, plan.log.log_dir, read, watches=False)
+            return read_unchanged(plan.log.files, plan.log.log_dir, read, watches=False)
     except CleaningAbortedError:
         raise
     except KcompactError as problem:

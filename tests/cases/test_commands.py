@@ -43,7 +43,7 @@ import pytest
 from fixtures import checkout
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.host import machine
-from kcompact.log import settled
+from kcompact.log import unchanged_reading
 from tests.support import examples, log_dsl, log_writer
 from tests.support.command_line import (
     ASSUMED,
@@ -242,7 +242,7 @@ def test_commands(
 ) -> None:
     now_ns = (DAY_ZERO + 10 * 3_600_000) * 1_000_000
     monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda: now_ns))
-    monkeypatch.setattr(settled, "_PAUSES_S", (0, 0, 0))
+    monkeypatch.setattr(unchanged_reading, "_PAUSES_S", (0, 0, 0))
     text = path.read_text(encoding="utf-8")
     actual = replayed(text, tmp_path, monkeypatch)
     if request.config.getoption("--rewrite"):

@@ -29,10 +29,10 @@ from kcompact.format.batch import Record, build, parse_batches
 from kcompact.format.names import index_name, log_name, time_index_name
 from kcompact.format.properties import MetaProperties
 from kcompact.log import directory as directory_module
-from kcompact.log import settled
+from kcompact.log import unchanged_reading
 from kcompact.log.directory import LogDir, PartitionLog, read_log, read_log_dir
 from kcompact.log.files import files_in
-from kcompact.log.settled import read_settled
+from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.plan.options import PlanOptions
 from tests.support.broker_files import build_meta_properties
 from tests.support.log_reader import read_log_records
@@ -195,7 +195,7 @@ def meanwhile(broker: Broker, counts: Iterator[int]) -> Iterator[None]:
         mock.patch.object(os, "open", before(os.open)),
         mock.patch.object(os, "scandir", before(os.scandir)),
         mock.patch.object(directory_module, "has_broker", lambda log_dir: (log_dir / ".lock").exists()),
-        mock.patch.object(settled, "_PAUSES_S", (0, 0, 0)),
+        mock.patch.object(unchanged_reading, "_PAUSES_S", (0, 0, 0)),
     ):
         yield
 
@@ -316,7 +316,7 @@ def test_a_reading_amid_changes_is_of_one_moment(
         least_end = broker.end_offset
         log_dir = replace(read_log_dir(scratch / "logs"), is_running=True)
         with meanwhile(broker, amid(opened, burst)):
-            log = read_settled(files_in(broker.directory), log_dir, partial(_read, broker.directory))
+            log = read_unchanged(files_in(broker.directory), log_dir, partial(_read, broker.directory))
         assert log.damage == (), opened
         assert least_end <= log.log_end_offset <= broker.end_offset
         present = {path.name for path in broker.directory.glob("*.log")}

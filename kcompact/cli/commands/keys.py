@@ -156,7 +156,7 @@ def _topics(
 ) -> Iterator[TopicKeys]:
     from kcompact.log.directory import LogDir
     from kcompact.log.files import files_in
-    from kcompact.log.settled import read_settled
+    from kcompact.log.unchanged_reading import read_unchanged
     from kcompact.plan.walk import LogDirs
 
     configs = options.configs_of(directories)
@@ -168,7 +168,7 @@ def _topics(
             yield read(LogDir(path=its_directories[0].parent))
             continue
         # Each plan is of one moment, and the scan reads no file but those of the plan: if one is gone, all is repeated.
-        yield read_settled(files_in(its_directories[0]), running, read, watches=False)
+        yield read_unchanged(files_in(its_directories[0]), running, read, watches=False)
 
 
 def _by_topic(directories: Sequence[Path]) -> list[tuple[str, list[Path]]]:

@@ -14,7 +14,7 @@ import pytest
 from kcompact.cli.json.keys import COUNTS
 from kcompact.keys import count
 from kcompact.keys.count import count_keys
-from kcompact.log import settled
+from kcompact.log import unchanged_reading
 from tests.support.command_line import (
     COMPACT,
     DIRTY,
@@ -36,7 +36,7 @@ def counts_in(fields: dict[str, Any]) -> dict[str, int]:
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled, "_PAUSES_S", (0, 0, 0))
+    monkeypatch.setattr(unchanged_reading, "_PAUSES_S", (0, 0, 0))
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -14,7 +14,7 @@ from kcompact.cleaner import partition as partition_module
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.outcome import CleanResult
-from kcompact.log import settled
+from kcompact.log import unchanged_reading
 from kcompact.log.directory import read_log
 from tests.support.command_line import (
     COMPACT,
@@ -38,7 +38,7 @@ PADDING = bytes(12 * 8 * 40)
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled, "_PAUSES_S", (0, 0, 0))
+    monkeypatch.setattr(unchanged_reading, "_PAUSES_S", (0, 0, 0))
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kcompact.errors import CorruptBatchError, CorruptIndexError, LogChangedError, RefusedError, StorageError
-from kcompact.log import settled as settled_module
+from kcompact.log import unchanged_reading
 from kcompact.log.directory import LogDir, PartitionLog, read_log, read_log_dir
 from kcompact.log.files import files_in
 from kcompact.log.lock import has_broker, log_dir_lock
-from kcompact.log.settled import REPEATS, read_settled
+from kcompact.log.unchanged_reading import REPEATS, read_unchanged
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import running_broker
 
@@ -30,7 +30,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_module, "_PAUSES_S", (0,) * REPEATS)
+    monkeypatch.setattr(unchanged_reading, "_PAUSES_S", (0,) * REPEATS)
 
 
 def running(directory: Path) -> LogDir:
@@ -214,10 +214,10 @@ MEANWHILE = [
 def test_a_change_during_a_reading_makes_another(
     directory: Path, monkeypatch: pytest.MonkeyPatch, changes: list[Callable[[Path], None]], readings: int
 ) -> None:
-    monkeypatch.setattr(settled_module, "read_log_dir", lambda path: running(directory))
+    monkeypatch.setattr(unchanged_reading, "read_log_dir", lambda path: running(directory))
     present = [change for change in changes if change is not replaced or delete not in changes]
     broker = Broker(directory, iter(present))
-    found = read_settled(files_in(directory), running(directory), broker.read)
+    found = read_unchanged(files_in(directory), running(directory), broker.read)
     assert broker.readings == len([change for change in present if change is not append]) + 1
     assert broker.readings <= readings
     names = {path.name for path in directory.glob("*.log")}
@@ -225,10 +225,10 @@ def test_a_change_during_a_reading_makes_another(
 
 
 def test_a_partition_that_always_changes_is_given_up(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_module, "read_log_dir", lambda path: running(directory))
+    monkeypatch.setattr(unchanged_reading, "read_log_dir", lambda path: running(directory))
     broker = Broker(directory, iter([replaced] * 10))
     with pytest.raises(LogChangedError, match="during each of 4 readings") as raised:
-        read_settled(files_in(directory), running(directory), broker.read)
+        read_unchanged(files_in(directory), running(directory), broker.read)
     assert (broker.readings, raised.value.exit_code) == (REPEATS + 1, 6)
 
 
@@ -242,13 +242,15 @@ def test_a_swap_of_the_broker_is_waited_for(directory: Path, monkeypatch: pytest
             end_swap(directory)
         return running(directory)
 
-    monkeypatch.setattr(settled_module, "read_log_dir", again)
-    found = read_settled(files_in(directory), running(directory), lambda log_dir: read_log(directory, log_dir=log_dir))
+    monkeypatch.setattr(unchanged_reading, "read_log_dir", again)
+    found = read_unchanged(
+        files_in(directory), running(directory), lambda log_dir: read_log(directory, log_dir=log_dir)
+    )
     assert [segment.base_offset for segment in found.segments] == [0, 4, 5]
 
 
 def test_damage_counts_only_if_nothing_has_changed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settled_module, "read_log_dir", lambda path: running(directory))
+    monkeypatch.setattr(unchanged_reading, "read_log_dir", lambda path: running(directory))
     readings = []
 
     def read(log_dir: LogDir) -> str:
@@ -260,7 +262,7 @@ def test_damage_counts_only_if_nothing_has_changed(directory: Path, monkeypatch:
         return "read"
 
     with pytest.raises(CorruptBatchError):
-        read_settled(files_in(directory), running(directory), read)
+        read_unchanged(files_in(directory), running(directory), read)
     assert len(readings) == 2
 
 
@@ -271,7 +273,7 @@ GONE = StorageError(path="x", problem=FileNotFoundError(2, "No such file or dire
 def test_what_is_gone_is_read_again_only_beside_a_broker(
     directory: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(settled_module, "read_log_dir", lambda path: running(directory))
+    monkeypatch.setattr(unchanged_reading, "read_log_dir", lambda path: running(directory))
     readings: list[LogDir] = []
 
     def read(log_dir: LogDir) -> None:
@@ -279,9 +281,9 @@ def test_what_is_gone_is_read_again_only_beside_a_broker(
         raise error
 
     with pytest.raises(LogChangedError):
-        read_settled(files_in(directory), running(directory), read)
+        read_unchanged(files_in(directory), running(directory), read)
     with pytest.raises(type(error)):
-        read_settled(files_in(directory), read_log_dir(directory.parent), read)
+        read_unchanged(files_in(directory), read_log_dir(directory.parent), read)
     assert len(readings) == REPEATS + 2
 
 
@@ -290,4 +292,4 @@ def test_a_refusal_that_stays_is_raised_at_once(directory: Path) -> None:
         raise RefusedError(path=directory, problem="tiered")
 
     with pytest.raises(RefusedError):
-        read_settled(files_in(directory), running(directory), read)
+        read_unchanged(files_in(directory), running(directory), read)

@@ -23,7 +23,7 @@ _PAUSES_S = (0.05, 0.2, 1.0)
 Result = TypeVar("Result")
 
 
-def read_settled(files: Files, log_dir: LogDir, read: Callable[[LogDir], Result], *, watches: bool = True) -> Result:
+def read_unchanged(files: Files, log_dir: LogDir, read: Callable[[LogDir], Result], *, watches: bool = True) -> Result:
     """Return what `read` returns for a partition, given the checkpoints of its log directory.
 
     Beside a running broker `read` is called again if a segment was rolled, replaced or deleted during the call. Without
