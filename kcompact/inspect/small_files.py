@@ -73,7 +73,7 @@ def _checkpoint_findings(log: PartitionLog) -> Iterator[Finding]:
     """Yield the entries of a partition in the checkpoints of its log directory that contradict the log."""
     start, end, partition = log.log_start_offset, log.log_end_offset, log.topic_partition
     checkpoint = log.checkpoint_offset
-    if checkpoint is not None and not start <= checkpoint <= end:
+    if log.checkpoint_reset:
         text = f"{partition} is clean up to {checkpoint}, outside [{start}, {end}]; a broker would set it to {start}"
         yield Finding(severity=Severity.WARNING, file=CLEANER_OFFSET_CHECKPOINT, offset=checkpoint, problem=text)
     above = {

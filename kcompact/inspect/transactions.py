@@ -28,7 +28,8 @@ from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
 from kcompact.log.producer_state import LastRecord, Producer, last_records
 from kcompact.log.records import RecordRun, record_runs
-from kcompact.plan.clean_plan import CleanPlan, offsets_to_clean
+from kcompact.plan.clean_plan import CleanPlan, uncleanable_from
+from kcompact.plan.verdict import Reason
 
 MOST_LISTED = 10
 """So many of the largest and of the longest transactions are listed."""
@@ -439,15 +440,10 @@ class _Greatest:
 
 def _held_segments(plan: CleanPlan) -> tuple[int, ...]:
     """Return the base offsets of the segments that could be cleaned if no transaction were open."""
-    free = offsets_to_clean(
-        plan.log,
-        plan.config,
-        now_ms=plan.now_ms,
-        high_watermark=plan.high_watermark,
-        last_stable_offset=plan.high_watermark,
-    )
+    others = [bound.offset for bound in plan.bounds if bound.reason is not Reason.OPEN_TRANSACTION]
+    free_end = uncleanable_from(plan.log, plan.first_dirty_offset, others[0])
     return tuple(
         segment.base_offset
         for segment in plan.log.segments
-        if plan.first_uncleanable_offset <= segment.base_offset < free.first_uncleanable_offset
+        if plan.first_uncleanable_offset <= segment.base_offset < free_end
     )

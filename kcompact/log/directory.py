@@ -155,6 +155,21 @@ class PartitionLog:
         return self.files.file(name)
 
     @property
+    def checkpoint_reset(self) -> bool:
+        """Whether the cleaner's checkpoint is outside the log: a broker would set it to the log start."""
+        checkpoint = self.checkpoint_offset
+        return checkpoint is not None and not self.log_start_offset <= checkpoint <= self.log_end_offset
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """Where the dirty section starts: at the checkpoint, or at the log start if it is missing or outside the log.
+
+        Rule: `LogCleanerManager.cleanableOffsets`.
+        """
+        checkpoint = self.checkpoint_offset
+        return self.log_start_offset if checkpoint is None or self.checkpoint_reset else checkpoint
+
+    @property
     def needs_recovery(self) -> bool:
         """Whether a broker recovers the log when it starts, and the log is not planned as it will be then."""
         return self.log_dir.is_unclean and self.recovered_from is None

@@ -34,23 +34,12 @@ class Role(enum.StrEnum):
     ACTIVE = "active"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsToClean:
-    """The cleanable range [`first_dirty_offset`, `first_uncleanable_offset`).
-
-    The first of the ascending `bounds` has set `first_uncleanable_offset`. `reset`: the checkpoint is outside the log,
-    and a broker would set it to the log start. Rule: `LogCleanerManager.cleanableOffsets`.
-    """
-
-    first_dirty_offset: int
-    first_uncleanable_offset: int
-    bounds: tuple[Bound, ...]
-    reset: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CleanPlan:
     """What a cleaning of one partition would do. Sizes are bytes of `.log` files, times are Unix milliseconds.
+
+    The cleanable range is [`first_dirty_offset`, `first_uncleanable_offset`). The first of the ascending `bounds` has
+    set its end.
 
     Each element of `groups` is the input of one output segment, in ascending order; a plan that is not eligible has no
     groups. `comes_later`: a broker cleans another log first, and deletes the old segments of all compacted logs before
@@ -62,10 +51,8 @@ class CleanPlan:
     now_ms: int
     high_watermark: int
     last_stable_offset: int
-    first_dirty_offset: int
     first_uncleanable_offset: int
     bounds: tuple[Bound, ...]
-    checkpoint_reset: bool
     clean_bytes: int
     cleanable_bytes: int
     cleanable_ratio: float
@@ -80,6 +67,16 @@ class CleanPlan:
     def eligible(self) -> bool:
         """Whether the partition is to be cleaned."""
         return self.reason in ELIGIBLE
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """Where the dirty section starts."""
+        return self.log.first_dirty_offset
+
+    @property
+    def checkpoint_reset(self) -> bool:
+        """Whether the checkpoint is outside the log, and so does not count."""
+        return self.log.checkpoint_reset
 
     @property
     def need_compaction_now(self) -> bool:
@@ -116,21 +113,15 @@ class CleanPlan:
         return Role.DIRTY if segment.base_offset < self.first_uncleanable_offset else Role.UNCLEANABLE
 
 
-def offsets_to_clean(
+def bounds_of(
     log: PartitionLog, config: TopicConfig, *, now_ms: int, high_watermark: int, last_stable_offset: int
-) -> OffsetsToClean:
-    """Return the cleanable range of a log.
+) -> tuple[Bound, ...]:
+    """Return the offsets from which on nothing of a log may be cleaned, ascending.
 
-    It starts at the checkpoint, or at the log start if the checkpoint is missing or outside [log start, log end]. It
-    ends at the smallest of the last stable offset, the base offset of the active segment and the base offset of the
-    first dirty segment younger than `min.compaction.lag.ms`, rounded down to the start of a segment. In a log that a
-    broker recovers it also ends where the recovery begins.
-    Rule: `LogCleanerManager.cleanableOffsets`, KIP-58.
+    They are the last stable offset, the base offset of the active segment and that of the first dirty segment younger
+    than `min.compaction.lag.ms`; in a log that a broker recovers also where the recovery begins. The first one decides,
+    rounded down to the start of a segment. Rule: `LogCleanerManager.cleanableOffsets`, KIP-58.
     """
-    checkpoint = log.checkpoint_offset
-    reset = checkpoint is not None and not log.log_start_offset <= checkpoint <= log.log_end_offset
-    first_dirty = log.log_start_offset if checkpoint is None or reset else checkpoint
-
     bounds = [Bound(log.active_segment.base_offset, Reason.ACTIVE_ONLY)]
     if last_stable_offset < high_watermark:
         bounds.append(Bound(last_stable_offset, Reason.OPEN_TRANSACTION))
@@ -138,16 +129,10 @@ def offsets_to_clean(
     if log.recovered_from is not None:
         bounds.append(Bound(log.recovered_from, Reason.RECOVERY_POINT))
     if config.min_compaction_lag_ms > 0:
-        too_young = first_young_segment(log, first_dirty, config.min_compaction_lag_ms, now_ms)
+        too_young = first_young_segment(log, log.first_dirty_offset, config.min_compaction_lag_ms, now_ms)
         if too_young is not None:
             bounds.append(Bound(too_young.base_offset, Reason.MIN_COMPACTION_LAG))
-    bounds.sort(key=lambda bound: bound.offset)  # Of equal ones the first named decides.
-    return OffsetsToClean(
-        first_dirty_offset=first_dirty,
-        first_uncleanable_offset=uncleanable_from(log, first_dirty, bounds[0].offset),
-        bounds=tuple(bounds),
-        reset=reset,
-    )
+    return tuple(sorted(bounds, key=lambda bound: bound.offset))  # Of equal ones the first named decides.
 
 
 def uncleanable_from(log: PartitionLog, first_dirty: int, bound: int) -> int:
@@ -240,10 +225,9 @@ def plan_cleaning(
     if first_unstable_offset is None and (first_open := first_open_transaction_offset(producers)) is not None:
         first_unstable_offset = max(first_open, log.log_start_offset)
     last_stable = high_watermark if first_unstable_offset is None else min(high_watermark, first_unstable_offset)
-    offsets = offsets_to_clean(
-        log, config, now_ms=now_ms, high_watermark=high_watermark, last_stable_offset=last_stable
-    )
-    first_dirty, first_uncleanable = offsets.first_dirty_offset, offsets.first_uncleanable_offset
+    bounds = bounds_of(log, config, now_ms=now_ms, high_watermark=high_watermark, last_stable_offset=last_stable)
+    first_dirty = log.first_dirty_offset
+    first_uncleanable = uncleanable_from(log, first_dirty, bounds[0].offset)
     clean_bytes, cleanable_bytes = _section_bytes(log, first_dirty, first_uncleanable)
     ratio = cleanable_bytes / (clean_bytes + cleanable_bytes) if cleanable_bytes else 0.0
     max_lag_ms = config.max_compaction_lag_ms
@@ -252,7 +236,7 @@ def plan_cleaning(
         log,
         config,
         first_dirty_offset=first_dirty,
-        bound=offsets.bounds[0],
+        bound=bounds[0],
         cleanable_bytes=cleanable_bytes,
         ratio=ratio,
         delay_ms=delay_ms,
@@ -265,10 +249,8 @@ def plan_cleaning(
         now_ms=now_ms,
         high_watermark=high_watermark,
         last_stable_offset=last_stable,
-        first_dirty_offset=first_dirty,
         first_uncleanable_offset=first_uncleanable,
-        bounds=offsets.bounds,
-        checkpoint_reset=offsets.reset,
+        bounds=bounds,
         clean_bytes=clean_bytes,
         cleanable_bytes=cleanable_bytes,
         cleanable_ratio=ratio,

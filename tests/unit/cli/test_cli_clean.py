@@ -54,7 +54,8 @@ def test_dry_run_is_the_run_and_writes_nothing(tmp_path: Path) -> None:
 def test_summary_in_kafkas_numbers(tmp_path: Path) -> None:
     """The log line of a broker that cleaned 25 GB with a full buffer."""
     plan = plan_partition(partition(tmp_path), log_dsl.parse(DIRTY).config, now_ms=log_dsl.parse(DIRTY).now_ms)
-    plan = replace(plan, first_dirty_offset=310715098)
+    log = replace(plan.log, checkpoint_offset=310715098, log_end_offset=325968881)
+    plan = replace(plan, log=log)
     stats = CleanerStats(
         bytes_read=round(25706.8 * 1048576),
         bytes_written=round(13219.4 * 1048576),

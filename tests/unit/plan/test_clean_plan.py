@@ -13,7 +13,7 @@ from kcompact.errors import CorruptDataError
 from kcompact.log.directory import LogDir, PartitionLog
 from kcompact.log.producer_state import Producer
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import Role, compaction_delay_ms, dirtiest_first, group_segments, offsets_to_clean
+from kcompact.plan.clean_plan import Role, compaction_delay_ms, dirtiest_first, group_segments, plan_cleaning
 from kcompact.plan.verdict import ELIGIBLE, Reason
 from tests.support.log_values import CLEAN, CONFIG, FOUR, LOG, NOW, log_of, planned, segment
 
@@ -44,22 +44,24 @@ from tests.support.log_values import CLEAN, CONFIG, FOUR, LOG, NOW, log_of, plan
         (None, None, 400, NOW, (0, 0, Reason.MIN_COMPACTION_LAG, False)),
     ],
 )
-def test_offsets_to_clean(
+def test_the_cleanable_range(
     checkpoint: int | None, start: int | None, stable: int, lag: int, expected: tuple[int, int, Reason, bool]
 ) -> None:
-    found = offsets_to_clean(
+    found = plan_cleaning(
         log_of(*FOUR, checkpoint=checkpoint, start=start),
         replace(CONFIG, min_compaction_lag_ms=lag),
         now_ms=NOW,
+        producers={},
         high_watermark=400,
-        last_stable_offset=stable,
+        first_unstable_offset=stable,
     )
-    assert (found.first_dirty_offset, found.first_uncleanable_offset, found.bounds[0].reason, found.reset) == expected
+    offsets = found.first_dirty_offset, found.first_uncleanable_offset
+    assert (*offsets, found.bound, found.checkpoint_reset) == expected
 
 
 def test_the_high_watermark_is_the_bound_without_an_open_transaction() -> None:
-    found = offsets_to_clean(log_of(*FOUR), CONFIG, now_ms=NOW, high_watermark=250, last_stable_offset=250)
-    assert (found.first_uncleanable_offset, found.bounds[0].reason) == (200, Reason.HIGH_WATERMARK)
+    found = plan_cleaning(log_of(*FOUR), CONFIG, now_ms=NOW, producers={}, high_watermark=250)
+    assert (found.first_uncleanable_offset, found.bound) == (200, Reason.HIGH_WATERMARK)
 
 
 @pytest.mark.parametrize(
