@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.errors import storage_errors
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
@@ -34,13 +33,12 @@ from kcompact.format.messages.consumer_offsets import (
     STREAMS_GROUP_METADATA,
 )
 from kcompact.format.messages.coordinators import decode, decode_value
-from kcompact.format.names import CONSUMER_OFFSETS, MAX_OFFSET, Suffix, Temporary, parse_file_name
+from kcompact.format.names import CONSUMER_OFFSETS, Suffix, Temporary, parse_file_name
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import Marker, marker_of, read_marker
 from kcompact.log.files import Files, LogFile
-from kcompact.log.records import RecordRun, runs_by_kernels
-from kcompact.log.segment_reader import batches
+from kcompact.log.records import RecordRun, record_runs_and_batches
 
 RECORD_OVERHEAD_BYTES = 7
 """What a record has beside its key and its value, if its lengths and differences are small."""
@@ -139,14 +137,11 @@ def log_groups(files: Files, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Log
     counter = GroupCounter(memory_bytes)
     logs = _log_files(files)
     for file, base_offset in logs.items():
-        position = 0
-        if kernels.in_use():
-            for run in runs_by_kernels(file, 0, None, range(base_offset, MAX_OFFSET), memory_bytes):
-                counter.add_run(run, file=str(file))
-                position = run.end_position
-        # The definition reads what is unusual, and reports what is wrong.
-        for batch in batches(file, start_position=position, memory_bytes=memory_bytes):
-            counter.add(batch, file=str(file))
+        for part in record_runs_and_batches(file, base_offset=base_offset, memory_bytes=memory_bytes):
+            if isinstance(part, RecordRun):
+                counter.add_run(part, file=str(file))
+            else:  # The definition reads what is unusual, and reports what is wrong.
+                counter.add(part, file=str(file))
     return counter.contents()
 
 

@@ -24,7 +24,7 @@ from kcompact.format.batch import (
     write_varint,
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.names import ANY_OFFSET
+from kcompact.format.names import ANY_OFFSET, MAX_OFFSET
 from kcompact.kernels import Bytes, Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import header_of_row
@@ -32,7 +32,7 @@ from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.files import LogFile
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
-from kcompact.log.segment_reader import headers
+from kcompact.log.segment_reader import batches, headers
 
 RUN_RECORDS = 1 << 16
 """A run has about so many records, or one batch: its columns fit the processor's cache."""
@@ -205,7 +205,7 @@ def record_parts(
     while position < end:
         if by_kernels:
             allowed = range(max(offsets.start, last_offset + 1), offsets.stop)
-            for run in runs_by_kernels(file, position, end, allowed, memory_bytes):
+            for run in _runs_by_kernels(file, position, end, allowed, memory_bytes):
                 certain = _without_contradiction(run, file, end)
                 if len(certain.table):
                     position, last_offset = certain.end_position, certain.last_offset
@@ -219,10 +219,25 @@ def record_parts(
             yield part
 
 
+def record_runs_and_batches(
+    file: LogFile, *, base_offset: int, memory_bytes: int = DEFAULT_MEMORY_BYTES
+) -> Iterator[RecordRun | Batch]:
+    """Yield the records of a log file: runs that the kernels decode, then batches from the first unconfirmed one on.
+
+    The caller decodes these batches, which are not verified. Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    position = 0
+    if kernels.in_use():
+        for run in _runs_by_kernels(file, 0, None, range(base_offset, MAX_OFFSET), memory_bytes):
+            yield run
+            position = run.end_position
+    yield from batches(file, start_position=position, memory_bytes=memory_bytes)
+
+
 # By kernels
 
 
-def runs_by_kernels(
+def _runs_by_kernels(
     file: LogFile, position: int, end: int | None, offsets: range, memory_bytes: int
 ) -> Iterator[RecordRun]:
     """Yield runs up to the first batch that the kernels do not confirm: up to `end`, or to the end of the file."""
