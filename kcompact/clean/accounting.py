@@ -21,9 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kcompact.clean.executor import Reduced
 from kcompact.clean.job import Split, WriteTask, WrittenPart
-from kcompact.clean.offset_map import count_bits
+from kcompact.clean.offset_map import Reduced, count_bits
 from kcompact.clean.scan import Scanned
 from kcompact.errors import AccountingError
 from kcompact.plan.clean_plan import CleanPlan

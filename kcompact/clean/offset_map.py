@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kcompact import kernels
-from kcompact.clean.stages import KeyMemory
+from kcompact.clean.job import CleanJob
+from kcompact.clean.stages import Collector
 from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpack_keys
 
 SPLIT_SHIFT = 36
@@ -141,49 +143,30 @@ def bits(survivors: Bytes, row: int, count: int) -> Sequence[bool]:
     return flags + [False] * (count - len(flags))
 
 
-class Collector(KeyMemory):
+class KeyCollector(Collector):
     """Collects the keys of a task's splits, in at most `limit_bytes`, and drops superseded ones.
 
     Record references must rise. To merge rows is to drop the superseded ones.
     """
 
     def __init__(self, bucket_count: int, limit_bytes: int) -> None:
-        super().__init__(limit_bytes // KEY_BYTES)
+        super().__init__(limit_bytes // KEY_BYTES, *NOTHING)
         self.survivors = Survivors()
         self._bucket_count = bucket_count
-        self._keys = NOTHING
         self._scratch = kernels.Scratch() if kernels.in_use() else None
-
-    def reserve(self, rows: int) -> Keys:
-        """Return memory for `rows` more keys."""
-        size = self._needed_size(rows, self._keys.rows)
-        if size > self._keys.rows:
-            grown = _empty(size)
-            for column, old in zip(grown, self._keys, strict=True):
-                column[: self._rows] = old[: self._rows]
-            self._keys = grown
-        return take(self._keys, slice(self._rows, self._rows + rows))
 
     def commit(self, split: int, records: int, rows: int) -> None:
         """Keep the first `rows` keys that were written since `reserve`; their split has `records` records."""
-        self.survivors.add(split, records, self._keys.record_ref[self._rows : self._rows + rows])
+        self.survivors.add(split, records, Keys(*self._columns).record_ref[self._rows : self._rows + rows])
         self._committed(rows)
 
     def add(self, split: int, records: int, keys: Keys) -> None:
         """Copy keys into the collector."""
-        for column, source in zip(self.reserve(keys.rows), keys, strict=True):
-            column[:] = source
+        self._copy(keys)
         self.commit(split, records, keys.rows)
 
-    def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (bucket, block) for all remaining keys, and free the memory."""
-        self._merge()
-        self._flush()
-        self._keys = NOTHING
-        yield from self.blocks()
-
     def _held(self) -> Keys:
-        return self._keys.first(self._rows)
+        return Keys(*self._columns).first(self._rows)
 
     def _merged_rows(self) -> int:
         held = self._held()
@@ -192,7 +175,7 @@ class Collector(KeyMemory):
         if self._scratch is not None:
             return int(kernels.keep_latest(is_latest.view(np.uint8), *held))
         kept = take(held, is_latest)
-        for column, latest_column in zip(self._keys, kept, strict=True):
+        for column, latest_column in zip(held, kept, strict=True):
             column[: kept.rows] = latest_column
         return kept.rows
 
@@ -202,16 +185,12 @@ class Collector(KeyMemory):
                 yield bucket, pack_keys(bucket, keys)
 
 
-def _empty(rows: int) -> Keys:
-    return Keys(np.empty(rows, np.uint64), np.empty(rows, np.uint64), np.empty(rows, np.int64))
-
-
 def keys_by_bucket(keys: Keys, bucket_count: int) -> Iterator[Keys]:
     """Yield the rows of each bucket, in order. The bucket depends only on the hash of the key."""
     if bucket_count == 1:
         yield keys
     elif kernels.in_use():
-        sorted_keys = _empty(keys.rows)
+        sorted_keys = Keys(np.empty_like(keys.hash_high), np.empty_like(keys.hash_low), np.empty_like(keys.record_ref))
         starts = kernels.deal(*keys, bucket_count, *sorted_keys)
         for bucket in range(bucket_count):
             yield take(sorted_keys, slice(starts[bucket], starts[bucket + 1]))
@@ -221,12 +200,21 @@ def keys_by_bucket(keys: Keys, bucket_count: int) -> Iterator[Keys]:
             yield take(keys, bucket_of == bucket)
 
 
-def superseded(blocks: Iterable[bytes]) -> tuple[list[bytes], int, int, int]:
-    """Return the superseded rows of a bucket as blocks, one for each split that has any, and three numbers.
+class Reduced(NamedTuple):
+    """The result of one bucket: a block of superseded records for each split that has any.
 
-    They are the keys in `blocks`, the superseded ones among them, and the different keys in the offset map. `blocks`
-    are all blocks of the bucket, in any order. No two blocks have keys of the same split.
+    `keys` is the number of keys in the blocks that came in, `superseded` of them have a newer record. `map_keys` is the
+    number of different keys in the offset map.
     """
+
+    blocks: list[bytes]
+    keys: int
+    superseded: int
+    map_keys: int
+
+
+def reduce_bucket(job: CleanJob, blocks: Iterable[bytes]) -> Reduced:
+    """Return the result of one bucket from all its blocks in any order. No two blocks have keys of the same split."""
     parts = sorted((keys for keys in map(unpack_keys, blocks) if keys.rows), key=lambda keys: int(keys.record_ref[0]))
     keys = joined(parts)
     parts.clear()
@@ -234,4 +222,4 @@ def superseded(blocks: Iterable[bytes]) -> tuple[list[bytes], int, int, int]:
     map_keys = int(np.count_nonzero(keys.record_ref[is_latest] & IN_MAP))
     superseded_refs = keys.record_ref[~is_latest]
     row_blocks = [pack_rows(split, rows_of(split_refs)) for split, split_refs in by_split(superseded_refs)]
-    return row_blocks, keys.rows, len(superseded_refs), map_keys
+    return Reduced(row_blocks, keys.rows, len(superseded_refs), map_keys)

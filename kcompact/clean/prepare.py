@@ -16,10 +16,9 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.accounting import check_reduction, check_scan
-from kcompact.clean.executor import CLEANING, Executor, Reduced
 from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
-from kcompact.clean.offset_map import KEY_BYTES, count_bits
-from kcompact.clean.scan import Scanned
+from kcompact.clean.offset_map import KEY_BYTES, Reduced, count_bits
+from kcompact.clean.scan import CLEANING, Scanned
 from kcompact.clean.splits import (
     MIN_BUCKET_BYTES,
     SPLIT_BYTES,
@@ -32,6 +31,7 @@ from kcompact.clean.splits import (
     task_count,
     workers_for,
 )
+from kcompact.clean.stages import Executor
 from kcompact.clean.transactions import (
     Batches,
     TransactionDecisions,

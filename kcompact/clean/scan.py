@@ -15,7 +15,7 @@ import numpy as np
 from kcompact.clean import stages
 from kcompact.clean.growth import most_bytes
 from kcompact.clean.job import CleanJob, Split, SplitSummary
-from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, Collector
+from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, KeyCollector, Reduced, reduce_bucket
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
@@ -50,13 +50,13 @@ def scan_splits(
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    collectors: list[Collector] = []
+    collectors: list[KeyCollector] = []
 
-    def new_collector(_: int) -> Collector:
-        collectors.append(Collector(job.bucket_count, job.keys_bytes))
+    def new_collector(_: int) -> KeyCollector:
+        collectors.append(KeyCollector(job.bucket_count, job.keys_bytes))
         return collectors[-1]
 
-    def by_kernels(split: Split, collector: Collector, buffers: Buffers) -> SplitSummary | None:
+    def by_kernels(split: Split, collector: KeyCollector, buffers: Buffers) -> SplitSummary | None:
         from kcompact.clean import split_kernels
 
         return split_kernels.scan_split(job, split, collector, buffers)
@@ -77,7 +77,11 @@ def scan_splits(
     ]
 
 
-def read_split(job: CleanJob, split: Split, collector: Collector) -> SplitSummary:
+CLEANING: stages.Stages[CleanJob, Scanned, Reduced] = stages.Stages(scan_splits, reduce_bucket)
+"""The first two stages of a cleaning."""
+
+
+def read_split(job: CleanJob, split: Split, collector: KeyCollector) -> SplitSummary:
     """Add the keys of a split to the collector and return the summary of the split.
 
     Raises CorruptDataError, UnsupportedError, StorageError.

@@ -18,7 +18,7 @@ from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
 from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, ScanJob, Split, SplitSummary
-from kcompact.clean.offset_map import SPLIT_SHIFT, Collector, bits
+from kcompact.clean.offset_map import SPLIT_SHIFT, KeyCollector, bits
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
 from kcompact.format.batch import Batch, Header, read_header, sealed
@@ -79,7 +79,7 @@ def is_possible(table: Table, first: int, end: int) -> bool:
 # Scan
 
 
-def scan_split(job: CleanJob, split: Split, collector: Collector, buffers: Buffers) -> SplitSummary | None:
+def scan_split(job: CleanJob, split: Split, collector: KeyCollector, buffers: Buffers) -> SplitSummary | None:
     """Return what `scan.read_split` returns, or None if the kernel rejects the split.
 
     In that case the collector may already have some of the split's keys.

@@ -7,6 +7,7 @@
 
 `clean.scan` and `clean.offset_map` are the stages of a cleaning, `keys.scan`, `keys.rows` and `keys.reduce` those of a
 count. They differ in what a key is, in how keys are merged, and in what else is counted.
+An `Executor` runs the stages, `engine` has two. A `Progress` receives the progress and can stop the run.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from kcompact import kernels
-from kcompact.clean.job import ScanJob, Split
+from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.splits import ahead
+from kcompact.clean.staged_files import StagingDirectory
 from kcompact.errors import LogChangedError
 from kcompact.host.throttle import Pace
 
@@ -44,15 +47,57 @@ class Stages(NamedTuple, Generic[Job, Scan, Bucket]):
     reduce: Callable[[Job, Iterable[bytes]], Bucket]
 
 
-class KeyMemory(ABC):
-    """Counts rows that a subclass holds, and says when to merge and when to pack them.
+class Progress:
+    """Receives the progress of a cleaning, and can stop it. This base class prints nothing and never stops."""
+
+    def begin(self, stage: str, total_bytes: int) -> None:
+        """A stage begins; its source has `total_bytes`."""
+
+    def advance(self, done_bytes: int) -> None:
+        """The stage has processed `done_bytes` more of its source."""
+
+    def check(self) -> None:
+        """Raise CleaningAbortedError if the cleaning must stop."""
+
+    def end(self) -> None:
+        """The cleaning has ended, whatever its result."""
+
+
+class Executor(Protocol):
+    """Calls each stage on as many workers as it has, and reports to a `Progress`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parallelism(self) -> int: ...
+    @property
+    def is_on_other_machines(self) -> bool:
+        """Whether the workers need storage that several machines share."""
+        ...
+
+    def scan_and_reduce(
+        self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
+    ) -> tuple[list[Scan], Iterable[Bucket]]:
+        """Scan the splits of every task, bring the blocks of each bucket together and reduce them."""
+        ...
+
+    def write(
+        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
+    ) -> list[WrittenPart]:
+        """Write the parts of every task."""
+        ...
+
+
+class Collector(ABC):
+    """Holds the keys of a task's splits as rows of some columns. A subclass merges rows and packs them into blocks.
 
     A caller reserves rows, writes keys into them and commits the number of written keys. When `limit_rows` are in the
     memory, they are merged. If too many remain, all are packed into blocks.
     """
 
-    def __init__(self, limit_rows: int) -> None:
+    def __init__(self, limit_rows: int, *empty_columns: npt.NDArray[Any]) -> None:
         self._limit_rows = max(1, limit_rows)
+        self._empty = self._columns = empty_columns
         self._rows = 0
         self._is_merged = True
         self._merges = 0
@@ -84,20 +129,28 @@ class KeyMemory(ABC):
             yield self._blocks.pop(0)
 
     def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (bucket, block) for all remaining keys."""
+        """Yield (bucket, block) for all remaining keys, and free the memory."""
         self._merge()
         self._flush()
+        self._columns = self._empty
         yield from self.blocks()
 
-    def _needed_size(self, rows: int, size: int) -> int:
-        """Make room for `rows` more rows. Return the size that the memory of now `size` rows must have, or `size`."""
+    def reserve(self, rows: int) -> tuple[npt.NDArray[Any], ...]:
+        """Return memory for `rows` more keys, a part of each column."""
         if self._rows + rows > self._limit_rows:
             self._merge()
             if self._rows + rows > self._limit_rows // 2:
                 self._flush()
-        if self._rows + rows <= size:
-            return size
-        return max(self._rows + rows, min(2 * size, self._limit_rows))
+        size = len(self._columns[0])
+        if self._rows + rows > size:
+            size = max(self._rows + rows, min(2 * size, self._limit_rows))
+            self._columns = tuple(_grown(column, size, self._rows) for column in self._columns)
+        return tuple(column[self._rows : self._rows + rows] for column in self._columns)
+
+    def _copy(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        """Copy keys into reserved memory."""
+        for column, source in zip(self.reserve(len(columns[0])), columns, strict=True):
+            column[:] = source
 
     def _committed(self, rows: int) -> None:
         self._rows += rows
@@ -115,7 +168,14 @@ class KeyMemory(ABC):
         self._rows = 0
 
 
-Memory = TypeVar("Memory", bound=KeyMemory)
+def _grown(column: npt.NDArray[Any], size: int, used: int) -> npt.NDArray[Any]:
+    """Return a column of `size` rows that begins with the used rows of another one."""
+    grown = np.empty((size, *column.shape[1:]), column.dtype)
+    grown[:used] = column[:used]
+    return grown
+
+
+Memory = TypeVar("Memory", bound=Collector)
 
 
 def scan(

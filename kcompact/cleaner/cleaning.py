@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from os import PathLike
 
-from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
+from kcompact.clean.stages import Executor, Progress
 from kcompact.errors import ConfigError
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kcompact import readable
-from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.stages import Executor, Progress
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError

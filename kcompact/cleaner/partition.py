@@ -17,11 +17,11 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.clean.executor import Executor, Progress
 from kcompact.clean.groups import GroupSize, Written, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import StagingDirectory
+from kcompact.clean.stages import Executor, Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import copy_partition, is_left_as_it_is
 from kcompact.cleaner.in_use import require_unused

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kcompact.clean.executor import Executor, Progress
+from kcompact.clean.stages import Executor, Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
 from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions

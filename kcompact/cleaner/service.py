@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kcompact.clean.executor import Progress
+from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.in_use import Locks, require_unused
 from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from kcompact.clean.executor import Progress
 from kcompact.clean.groups import GroupSize, count_sizes, most_sizes, replaced_files
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
+from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.order import Need, best_order, least_free_bytes, least_free_bytes_of_all
 from kcompact.errors import NotEnoughSpaceError

@@ -35,7 +35,7 @@ from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import counted, shown
 
 if TYPE_CHECKING:
-    from kcompact.clean.executor import Progress
+    from kcompact.clean.stages import Progress
     from kcompact.cli.output.decoding import RecordDecoder
     from kcompact.cli.output.field_decoder import FieldDecoder
     from kcompact.cli.output.record_lines import RunLines

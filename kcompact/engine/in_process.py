@@ -13,10 +13,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from kcompact.clean.executor import Progress
 from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Job, Scan, Stages
+from kcompact.clean.stages import Bucket, Job, Progress, Scan, Stages
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
 from kcompact.errors import RefusedError

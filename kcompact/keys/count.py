@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact import kernels
-from kcompact.clean.executor import Executor
 from kcompact.clean.job import Split
 from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count, workers_for
+from kcompact.clean.stages import Executor
 from kcompact.errors import (
     BatchTooLargeError,
     CorruptDataError,

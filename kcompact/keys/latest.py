@@ -15,11 +15,12 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.accounting import check_scan
-from kcompact.clean.executor import CLEANING, Executor
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.prepare import survivors_of
+from kcompact.clean.scan import CLEANING
 from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, workers_for
+from kcompact.clean.stages import Executor
 from kcompact.errors import BatchTooLargeError, CorruptIndexError
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes

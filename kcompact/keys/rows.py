@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean.stages import KeyMemory
+from kcompact.clean.stages import Collector
 from kcompact.format.block import pack_table
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
@@ -84,24 +84,14 @@ def bucket_starts(keys: Table, bucket_bits: int) -> Column:
     return starts
 
 
-class Collector(KeyMemory):
+class RowCollector(Collector):
     """Collects the keys of one log from a task's splits, in at most `limit_bytes`, and merges them."""
 
     def __init__(self, log: int, *, columns: int, bucket_bits: int, limit_bytes: int) -> None:
-        super().__init__(limit_bytes // (ROW_BYTES * columns))
+        super().__init__(limit_bytes // (ROW_BYTES * columns), np.empty((0, columns), np.int64))
         self._log = log
         self._bucket_bits = bucket_bits
-        self._keys: Table = np.empty((0, columns), np.int64)
         self._merger = Merger()
-
-    def reserve(self, rows: int) -> Table:
-        """Return memory for `rows` more keys."""
-        size = self._needed_size(rows, len(self._keys))
-        if size > len(self._keys):
-            grown = np.empty((size, self._keys.shape[1]), np.int64)
-            grown[: self._rows] = self._keys[: self._rows]
-            self._keys = grown
-        return self._keys[self._rows : self._rows + rows]
 
     def commit(self, rows: int) -> None:
         """Keep the first `rows` keys that were written since `reserve`."""
@@ -109,14 +99,18 @@ class Collector(KeyMemory):
 
     def add(self, keys: Table) -> None:
         """Copy keys into the collector."""
-        self.reserve(len(keys))[:] = keys
+        self._copy([keys])
         self.commit(len(keys))
 
+    def _held(self) -> Table:
+        (keys,) = self._columns
+        return keys[: self._rows]
+
     def _merged_rows(self) -> int:
-        return self._merger.merge(self._keys[: self._rows], order_bits=self._bucket_bits)
+        return self._merger.merge(self._held(), order_bits=self._bucket_bits)
 
     def _packed(self) -> Iterator[tuple[int, bytes]]:
-        held = self._keys[: self._rows]
+        held = self._held()
         starts = bucket_starts(held, self._bucket_bits).tolist()
         for bucket, (start, end) in enumerate(pairwise(starts)):
             if start < end:

@@ -23,7 +23,7 @@ from kcompact.format.limits import most_inflated_bytes
 from kcompact.host.throttle import Pace
 from kcompact.kernels import columns as c
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
-from kcompact.keys.rows import Collector
+from kcompact.keys.rows import RowCollector
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.transactions import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 
@@ -39,8 +39,8 @@ def scan_keys(
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
 
-    def new_collector(log: int) -> Collector:
-        return Collector(log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes)
+    def new_collector(log: int) -> RowCollector:
+        return RowCollector(log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes)
 
     return stages.scan(
         job,
@@ -53,7 +53,7 @@ def scan_keys(
     )
 
 
-def read_split(job: KeysJob, split: Split, collector: Collector) -> CountedSplit:
+def read_split(job: KeysJob, split: Split, collector: RowCollector) -> CountedSplit:
     """Add the keys of a split to the collector and return what was counted.
 
     Raises CorruptDataError, UnsupportedError, StorageError.
@@ -158,7 +158,7 @@ def hash_function(job: KeysJob) -> Callable[[bytes], tuple[int, int]]:
     return halves
 
 
-def scan_split(job: KeysJob, split: Split, collector: Collector, buffers: Buffers) -> CountedSplit | None:
+def scan_split(job: KeysJob, split: Split, collector: RowCollector, buffers: Buffers) -> CountedSplit | None:
     """Return what `read_split` returns, counted by the kernels, or None if the kernel rejects the split.
 
     In that case the collector may already have some of the split's keys.
@@ -183,7 +183,7 @@ def scan_split(job: KeysJob, split: Split, collector: Collector, buffers: Buffer
                 records = int(table[end - 1, c.ROW] + table[end - 1, c.RECORDS_COUNT] - table[first, c.ROW])
                 entries, code = kernels.scan_keys(
                     loaded.buffer, inflated, table, first, end, log.start_offset, log.stable_offset, job.now_ms,
-                    split.number << c.KEY_REF_SPLIT_SHIFT, k0, k1, separator, collector.reserve(records), counts,
+                    split.number << c.KEY_REF_SPLIT_SHIFT, k0, k1, separator, *collector.reserve(records), counts,
                 )  # fmt: skip
             if code != c.DONE:
                 return None

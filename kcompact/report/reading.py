@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.clean.executor import Progress
+from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess

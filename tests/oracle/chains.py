@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kcompact.clean.executor import Executor
+from kcompact.clean.stages import Executor
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.config.layers import topic_config

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean.executor import Executor
+from kcompact.clean.stages import Executor
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.engine.in_process import InProcess

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kcompact.clean.executor import Executor
+from kcompact.clean.stages import Executor
 from kcompact.engine.in_process import InProcess
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import Counted, CountOptions, KeyCounts, LogKeys, PrefixKeys, Tally

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kcompact.clean.executor import Executor
+from kcompact.clean.stages import Executor
 from kcompact.engine.in_process import InProcess
 from kcompact.keys.latest import latest_records
 from kcompact.log.files import LogFile

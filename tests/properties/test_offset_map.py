@@ -11,14 +11,15 @@ from kcompact.clean.offset_map import (
     IN_MAP,
     KEY_BYTES,
     SPLIT_SHIFT,
-    Collector,
+    KeyCollector,
     Survivors,
     count_bits,
     latest,
-    superseded,
+    reduce_bucket,
     take,
 )
 from kcompact.format.block import Keys, clear_rows, head, unpack_keys
+from tests.support.jobs import JOB
 from tests.support.machine_code import switched
 
 Row = tuple[int, int, int]
@@ -96,7 +97,7 @@ def collected(
     rows: list[Row], *, buckets: int, limit_rows: int, piece: int
 ) -> tuple[list[tuple[int, bytes]], Survivors]:
     """Hand rows to a collector, those of a split in pieces; return its blocks and bits."""
-    collector = Collector(buckets, limit_rows * KEY_BYTES)
+    collector = KeyCollector(buckets, limit_rows * KEY_BYTES)
     blocks = []
     for split, own in by_splits(rows).items():
         for start in range(0, len(own), piece):
@@ -140,7 +141,7 @@ def test_any_pieces_give_the_latest_records(
     for own in by_bucket.values():
         random.shuffle(own)  # type: ignore[attr-defined]
         with switched(compiled=compiled):
-            superseded_rows, keys_in, superseded_keys, distinct = superseded(own)
+            superseded_rows, keys_in, superseded_keys, distinct = reduce_bucket(JOB, own)
         map_keys += distinct
         assert keys_in == sum(head(block).rows for block in own)
         set_bits = sum(map(count_bits, survivors.bitmaps.values()))
@@ -170,7 +171,7 @@ def test_a_collector_takes_more_at_once_than_it_may_hold() -> None:
 
 
 def test_added_keys_can_be_rolled_back_until_they_are_merged() -> None:
-    collector = Collector(1, 10 * KEY_BYTES)
+    collector = KeyCollector(1, 10 * KEY_BYTES)
     collector.add(0, 8, keys_of([(1, 1, 1), (2, 2, 3)]))
     begin = collector.savepoint()
     second = [(1, 1, 1 << SPLIT_SHIFT | 1), (9, 9, 1 << SPLIT_SHIFT | 3)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcompact import __version__, kernels
-from kcompact.clean.executor import CLEANING
+from kcompact.clean.scan import CLEANING
 from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.tasks import (
     Package,

@@ -14,9 +14,10 @@ import pytest
 
 from fixtures import checkout
 from kcompact import errors
-from kcompact.clean.executor import CLEANING, Progress
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.clean.scan import CLEANING
+from kcompact.clean.stages import Progress
 from kcompact.cleaner import partition, round
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.outcome import CleanResult

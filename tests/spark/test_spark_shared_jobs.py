@@ -11,7 +11,8 @@ from py4j.protocol import Py4JNetworkError
 
 from fixtures import checkout
 from kcompact import PlanOptions, RoundProgress, clean_log_dir
-from kcompact.clean.executor import CLEANING, Progress
+from kcompact.clean.scan import CLEANING
+from kcompact.clean.stages import Progress
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor, shared_jobs
 from kcompact.errors import CleaningAbortedError

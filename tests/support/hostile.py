@@ -25,7 +25,7 @@ import numpy as np
 
 from kcompact.clean import split_kernels
 from kcompact.clean.job import Split, SplitSummary
-from kcompact.clean.offset_map import Collector
+from kcompact.clean.offset_map import KeyCollector
 from kcompact.clean.scan import read_split
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.clean.write import _clean_split
@@ -131,7 +131,7 @@ class Hostile:
             end_offset=1 << 62,
             check_index=False,
         )
-        readable, compiled = Collector(1, 1 << 20), Collector(1, 1 << 20)
+        readable, compiled = KeyCollector(1, 1 << 20), KeyCollector(1, 1 << 20)
         summary = split_kernels.scan_split(job, split, compiled, self._buffers)
         try:
             expected = read_split(job, split, readable)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fixtures import checkout
-from kcompact.clean.executor import Executor
+from kcompact.clean.stages import Executor
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.log.lock import log_dir_lock

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kcompact.clean.executor import Progress
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Job, Scan, Stages
+from kcompact.clean.stages import Bucket, Job, Progress, Scan, Stages
 from kcompact.clean.write import write_part
 from kcompact.host.throttle import Pace, Throttle
 

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import pytest
 
-from kcompact.clean.executor import Executor
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.job import CleanerStats, CleanJob, Split
 from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.clean.stages import Executor
 from kcompact.config.settings import TopicConfig
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, spark_context
@@ -188,7 +188,8 @@ PRELUDE = f"""
 import os, sys, time, signal
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from kcompact.clean.executor import CLEANING, Progress
+from kcompact.clean.scan import CLEANING
+from kcompact.clean.stages import Progress
 from kcompact.clean.prepare import prepare_clean
 from kcompact.errors import CleaningAbortedError, EngineError
 from kcompact.engine.spark import OnSpark, jvm, spark_context, spark_start

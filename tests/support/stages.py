@@ -7,10 +7,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.clean.executor import Executor
 from kcompact.clean.groups import count_groups, most_sizes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
+from kcompact.clean.stages import Executor
 from kcompact.engine.in_process import InProcess
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition

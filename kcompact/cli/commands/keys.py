@@ -19,7 +19,7 @@ from kcompact.cli.signals import stop_request
 from kcompact.errors import CorruptDataError, KcompactError
 
 if TYPE_CHECKING:
-    from kcompact.clean.executor import Executor, Progress
+    from kcompact.clean.stages import Executor, Progress
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.entries import KeysEntry, TopicKeys
     from kcompact.config.resolve import Configured

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kcompact.clean.executor import Progress
+from kcompact.clean.stages import Progress
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cleaner.round import RoundProgress
 from kcompact.cli.output import streams

@@ -19,10 +19,10 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
 
-from kcompact.clean.executor import CLEANING, Progress
 from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.scan import CLEANING
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Job, Scan, Stages
+from kcompact.clean.stages import Bucket, Job, Progress, Scan, Stages
 from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.java_errors import job_error
 from kcompact.engine.spark.job_sharing import SharedJobs

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcompact import __version__, kernels
-from kcompact.clean.executor import CLEANING
 from kcompact.clean.job import ScanJob, Split, WriteTask
+from kcompact.clean.scan import CLEANING
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.stages import Bucket, Job, Scan, Stages
 from kcompact.clean.write import write_part

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import kcompact
-from kcompact.clean.executor import Executor
+from kcompact.clean.stages import Executor
 from kcompact.format.batch import Record, build
 from tests.support import log_writer
 from tests.support.log_writer import LogSpec

@@ -13,8 +13,8 @@ import pytest
 
 from kcompact import kernels
 from kcompact.clean import offset_map
-from kcompact.clean.executor import Reduced
 from kcompact.clean.job import OUTPUT_DTYPE, CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.offset_map import Reduced
 from kcompact.clean.rules import RecordFate, record_fate
 from kcompact.clean.scan import Scanned
 from kcompact.clean.staged_files import StagingDirectory
@@ -229,9 +229,9 @@ def kernel_loses_a_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def collector_loses_a_key(patch: pytest.MonkeyPatch) -> None:
-    really = offset_map.Collector.commit
+    really = offset_map.KeyCollector.commit
     patch.setattr(
-        offset_map.Collector,
+        offset_map.KeyCollector,
         "commit",
         lambda self, split, records, rows: really(self, split, records, max(0, rows - 1)),
     )

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kcompact.clean import prepare, splits
-from kcompact.clean.executor import Progress
 from kcompact.clean.job import Split
 from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.clean.stages import Progress
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import BatchTooLargeError, KcompactError
 from tests.support import log_dsl

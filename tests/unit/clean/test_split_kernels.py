@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.clean.job import Split
-from kcompact.clean.offset_map import Collector
+from kcompact.clean.offset_map import KeyCollector
 from kcompact.clean.split_kernels import scan_split
 from kcompact.errors import RefusedError, StorageError
 from kcompact.format.names import Suffix
@@ -28,7 +28,7 @@ def scan(directory: Path) -> None:
     (log,) = directory.glob(f"*0{Suffix.LOG}")
     size = log.stat().st_size
     split = Split(log=LogFile.at(log), start_position=0, end_position=size, base_offset=0, end_offset=3)
-    scan_split(replace(CLEANING, directory=str(directory)), split, Collector(1, 1000), Buffers())
+    scan_split(replace(CLEANING, directory=str(directory)), split, KeyCollector(1, 1000), Buffers())
 
 
 @pytest.fixture

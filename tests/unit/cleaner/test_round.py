@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kcompact as package
-from kcompact.clean.executor import Progress
+from kcompact.clean.stages import Progress
 from kcompact.cleaner import engines
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kcompact.clean.executor import Reduced
 from kcompact.clean.job import CleanJob, Split
+from kcompact.clean.offset_map import Reduced
 from kcompact.clean.scan import Scanned
 from kcompact.cleaner import log_pool, service
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean.executor import Progress
 from kcompact.clean.groups import GroupSize, replaced_files
+from kcompact.clean.stages import Progress
 from kcompact.cleaner import space
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome

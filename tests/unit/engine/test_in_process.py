@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from kcompact.clean import prepare
-from kcompact.clean.executor import Progress
 from kcompact.clean.groups import write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
+from kcompact.clean.stages import Progress
 from kcompact.engine import in_process
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, RefusedError, ScratchSpaceError

@@ -189,13 +189,13 @@ def test_with_little_memory(keys: int, compiled: bool, tmp_path: Path, monkeypat
     assert (expected.logs[0].keys, expected.logs[0].counts.superseded_records.number) == (keys, 2000 - keys)
     flushed: list[int] = []
 
-    def counting(self: rows.Collector) -> None:
+    def counting(self: rows.RowCollector) -> None:
         flushed.append(self._rows)
         real(self)
 
-    real = rows.Collector._flush
+    real = rows.RowCollector._flush
     monkeypatch.setattr("kcompact.keys.count.LEAST_KEYS_BYTES", 56 * 300)
-    monkeypatch.setattr(rows.Collector, "_flush", counting)
+    monkeypatch.setattr(rows.RowCollector, "_flush", counting)
     options = CountOptions(memory_bytes=1)
     assert count_keys([plan], InProcess(), options, split_bytes=2_000) == expected
     assert max(flushed) <= 300
