@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
@@ -129,8 +130,11 @@ def _next_base_offset(log: LogFile, base_offset: int) -> int | None:
     """
     if not log.name.endswith(Suffix.LOG):
         return None
-    names = (parse_file_name(name) for name in log.files.names() if name.endswith(Suffix.LOG))
-    return min((name.base_offset for name in names if name and name.base_offset > base_offset), default=None)
+    names: Sequence[str] = ()
+    with suppress(OSError):  # A file can be verified in a directory that cannot be listed.
+        names = log.files.names()
+    parsed = (parse_file_name(name) for name in names if name.endswith(Suffix.LOG))
+    return min((name.base_offset for name in parsed if name and name.base_offset > base_offset), default=None)
 
 
 def _confirmed(files: Sequence[SegmentToVerify]) -> Iterable[VerifiedSegment | None]:

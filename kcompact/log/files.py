@@ -199,7 +199,7 @@ class LocalFiles:
     def is_closed(self, name: str) -> bool:
         """Return whether this is a directory, and closed to this user."""
         path = self.directory / name
-        is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
+        is_directory = path.is_dir() and not path.is_symlink()
         return is_directory and not os.access(path, os.R_OK | os.X_OK, effective_ids=True)
 
     def identity(self, name: str) -> FileIdentity:

@@ -16,7 +16,7 @@ from kcompact.errors import LogChangedError
 from kcompact.format.names import Suffix
 from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transactions import log_transaction_report
-from kcompact.inspect.verify import verify_log
+from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.keys.count import count_keys
 from kcompact.log import files as log_files
 from kcompact.log.directory import PartitionLog, read_log
@@ -164,3 +164,14 @@ def test_damage_in_memory_is_found_like_that_in_a_directory(
     monkeypatch.setattr(log_files, "LocalFiles", MemoryFiles)
     found = verify_log(read_log(NOWHERE / directory.name))
     assert found.findings == expected.findings
+
+
+def test_a_file_is_verified_in_a_directory_that_cannot_be_listed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    log = LogFile.at(directory / f"{0:020d}{Suffix.LOG}")
+    monkeypatch.setattr(log_files.LocalFiles, "names", refuse)
+    assert verify_file(log, 0).segments[0].batches > 0
