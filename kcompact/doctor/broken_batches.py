@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError
@@ -85,24 +82,13 @@ _BUFFER_BYTES = 1_048_588
 """The default `max.message.bytes`, to which the cleaner's buffer grows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Where a broker's cleaner fails in a file, and the exception that its log shows."""
-
-    file: Path
-    position: int
-    offset: int | None
-    exception: str
-
-    def logged(self, partition: TopicPartition) -> str:
-        """Return the warning of the broker's log, without the description of the log."""
-        return f"Marking its partition ({partition}) as uncleanable: {self.exception}"
-
-
-def failures(file: LogFile, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Iterator[Failure]:
+def uncleanable_batches(
+    file: LogFile, partition: TopicPartition, *, memory_bytes: int = DEFAULT_MEMORY_BYTES
+) -> Iterator[Finding]:
     """Yield where a broker's cleaner fails in a segment: at the first place already, and at the others after a repair.
 
-    Where no batch begins, the rest cannot be examined. Raises RefusedError, StorageError.
+    The broker's log says so with the exception. Where no batch begins, the rest cannot be examined.
+    Raises RefusedError, StorageError.
     """
     with file.open() as opened:
         end, position = opened.size_bytes, 0
@@ -110,16 +96,21 @@ def failures(file: LogFile, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Iter
             left_bytes = end - position
             prefix = opened.read(min(UP_TO_MAGIC_BYTES, left_bytes), position)
             offset = struct.unpack_from(">q", prefix)[0] if len(prefix) >= 8 else None
-            failure = partial(Failure, file=file.path, position=position, offset=offset)
             exception = _wrong_prefix(prefix, left_bytes, f"log segment {file} at position {position}")
+            size_bytes = left_bytes
+            if not exception:
+                size_bytes = OVERHEAD_BYTES + struct.unpack_from(">i", prefix, 8)[0]
+                exception = _wrong_records(opened.read(size_bytes, position), file, position, memory_bytes)
             if exception:
-                yield failure(exception=exception)
-                return
-            size_bytes = OVERHEAD_BYTES + struct.unpack_from(">i", prefix, 8)[0]
-            data = opened.read(size_bytes, position)
-            exception = _wrong_records(data, file, position, memory_bytes)
-            if exception:
-                yield failure(exception=exception)
+                yield Finding(
+                    kind=Kind.UNCLEANABLE_BATCH,
+                    directory=file.files.directory,
+                    file=file.path,
+                    position=position,
+                    offset=offset,
+                    problem="cannot be read as a batch",
+                    broker_says=f"Marking its partition ({partition}) as uncleanable: {exception}",
+                )
             position += size_bytes
 
 

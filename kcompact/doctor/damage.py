@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from kcompact.doctor.broken_batches import Failure, broken_end, failures
+from kcompact.doctor.broken_batches import broken_end, uncleanable_batches
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import (
     CorruptBatchError,
@@ -113,17 +113,9 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
     Raises RefusedError, StorageError.
     """
     by_place = {_place(problem): problem for problem in reversed(problems)}
-    for failure in _cleaner_failures(plan, problems, memory_bytes):
-        known = by_place.pop((str(failure.file), failure.position), None)
-        yield Finding(
-            kind=Kind.UNCLEANABLE_BATCH,
-            directory=plan.log.directory,
-            file=failure.file,
-            position=failure.position,
-            offset=failure.offset,
-            problem=known.problem if isinstance(known, CorruptDataError) else "cannot be read as a batch",
-            broker_says=failure.logged(plan.log.topic_partition),
-        )
+    for found in _uncleanable_batches(plan, problems, memory_bytes):
+        known = by_place.pop((str(found.file), found.position), None)
+        yield replace(found, problem=known.problem) if isinstance(known, CorruptDataError) else found
     for problem in reversed(by_place.values()):
         yield _broken_end(problem, plan.log) or of_error(problem, plan.log.directory)
 
@@ -133,7 +125,7 @@ def _place(problem: KcompactError) -> tuple[str, int | None]:
     return (problem.file, problem.position) if isinstance(problem, CorruptDataError) else (str(problem), None)
 
 
-def _cleaner_failures(plan: CleanPlan, problems: Sequence[KcompactError], memory_bytes: int) -> Iterator[Failure]:
+def _uncleanable_batches(plan: CleanPlan, problems: Sequence[KcompactError], memory_bytes: int) -> Iterator[Finding]:
     """Yield where the broker's cleaner fails in damaged files. It reads all of a compacted log but the last segment."""
     if not plan.config.compacts:
         return
@@ -142,7 +134,8 @@ def _cleaner_failures(plan: CleanPlan, problems: Sequence[KcompactError], memory
         file = plan.log.file(segment.log_name)
         if str(file) in damaged:
             with storage_errors(file.path):
-                yield from islice(failures(file, memory_bytes=memory_bytes), inspected.MOST_LISTED)
+                found = uncleanable_batches(file, plan.log.topic_partition, memory_bytes=memory_bytes)
+                yield from islice(found, inspected.MOST_LISTED)
 
 
 def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
