@@ -302,3 +302,27 @@ def test_the_metadata_log_is_examined_and_has_no_policy(tmp_path: Path) -> None:
     ran = doctor(tmp_path / "logs", *options)
     assert (ran.code, list(kinds(ran))) == (3, ["lying-index"])
     assert kinds(ran)["lying-index"]["file"] == str(time_index)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("log.cleaner.min.compaction.lag.ms=2000\nlog.cleaner.max.compaction.lag.ms=1000", "conflict topic config"),
+        ("log.cleaner.min.compaction.lag.ms=soon", None),
+        ("log.cleaner.dedupe.buffer.size=1048576", "must be at least 1MB per cleaner thread"),
+        ("log.cleaner.dedupe.buffer.size=large", None),
+    ],
+)
+def test_only_a_contradiction_is_reported_as_one(text: str, says: str | None, tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    ran = doctor(tmp_path / "logs", *COMPACT, "--broker-config", properties_file(tmp_path / "logs", text))
+    found = kinds(ran)["bad-setting"]["broker_says"]
+    assert found is None if says is None else says in found
+
+
+def test_a_checkpoint_above_the_log_end_is_named_once(tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    checkpoint = tmp_path / "logs" / "recovery-point-offset-checkpoint"
+    checkpoint.write_text("0\n1\norders 0 90\n")
+    ran = doctor(tmp_path / "logs", *COMPACT, "--verify")
+    assert [finding["file"] for finding in ran.json["findings"]] == [str(checkpoint)]
