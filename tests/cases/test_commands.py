@@ -131,7 +131,7 @@ class Story:
         printed = [*out.splitlines(), *(f"! {line}" for line in ASSUMED.sub("", ran.err).splitlines())]
         printed += [f"[exit code {ran.code}]"] if ran.code else []
         printed = [re.sub(rf"{self.scratch}(/|\b)", "", line).rstrip() for line in printed]
-        return without_timings([re.sub(r"\(process \d+\)", "(process _)", line) for line in printed])
+        return without_timings([re.sub(r"python\S* \(process \d+\)", "python (process _)", line) for line in printed])
 
     def filtered(self, ran: Ran, shell_filter: str) -> str:
         verb, *names = shlex.split(shell_filter)

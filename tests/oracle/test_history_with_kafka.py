@@ -30,7 +30,6 @@ from tests.support.patience import becomes
 
 pytestmark = pytest.mark.oracle
 
-RANGE = None
 Row = tuple[int, int]
 """Offset and timestamp."""
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kcompact.errors import CleaningAbortedError
-from kcompact.log.lock import log_dir_lock
 from kcompact.swap.replace import replace_segments
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import (
@@ -90,21 +89,6 @@ def test_everything_is_as_before(tmp_path: Path, prepare: Callable[[Path], None]
     again = kcompact("restore", "--json", tmp_path / "kept")
     assert {each["status"] for each in again.json["partitions"]} == {"nothing-to-do"}
     assert identities(tmp_path / "logs") == before
-
-
-def test_nothing_is_kept_where_nothing_is_replaced(tmp_path: Path) -> None:
-    directory, kept = partition(tmp_path / "logs"), tmp_path / "kept"
-    assert f"in {kept}" not in clean("--keep-replaced", kept, "--dry-run", directory).err
-    assert clean(directory).code == 0
-    ran = clean("--keep-replaced", kept, directory)
-    assert (ran.code, ran.notes) == (0, [f"nothing is to be cleaned, so nothing is kept in {kept}"])
-    assert not kept.exists()
-
-    damaged = partition(tmp_path / "other")
-    flip(damaged / LOG0, 65)
-    assert (clean("--keep-replaced", kept, damaged).code, kept.exists()) == (3, False)
-    kept.mkdir(mode=0o700)
-    assert (clean("--keep-replaced", kept, damaged).code, kept.exists()) == (3, True)
 
 
 def append(path: Path) -> None:
@@ -210,20 +194,6 @@ def test_after_retention_a_restore_puts_back_the_groups_that_are_left(tmp_path: 
     assert (again.code, identities(tmp_path / "logs") == after) == (4, True)
 
 
-def test_only_when_all_partitions_are_back_may_the_links_be_removed(tmp_path: Path) -> None:
-    partition(tmp_path / "logs")
-    log_writer.write(log_dsl.parse(OTHER), tmp_path / "logs")
-    assert clean("--keep-replaced", tmp_path / "kept", tmp_path / "logs").code == 0
-    flip(tmp_path / "logs" / "users-0" / LOG0, 100)
-    ran = kcompact("restore", tmp_path / "kept")
-    assert (ran.code, ran.out.count("restored")) == (4, 1)
-    assert f"keep {tmp_path / 'kept'}: it has the only copy of old segments of users-0" in ran.err
-    assert "remove" not in ran.err.lower()
-    flip(tmp_path / "logs" / "users-0" / LOG0, 100)
-    ran = kcompact("restore", tmp_path / "kept")
-    assert (ran.code, f"all is back. Remove {tmp_path / 'kept'}" in ran.err) == (0, True)
-
-
 def test_the_checkpoint_comes_from_the_file_that_was_kept(tmp_path: Path) -> None:
     partition(tmp_path / "logs")
     with_checkpoint(tmp_path / "logs")
@@ -255,72 +225,6 @@ def test_after_another_clean_a_restore_is_refused(tmp_path: Path) -> None:
     assert kcompact("restore", "--check", tmp_path / "kept").code == 0  # It has changed nothing.
     flip(directory / LOG0, 100)
     assert kcompact("restore", tmp_path / "kept").code == 4
-
-
-def test_a_broker_that_runs_keeps_a_restore_out(tmp_path: Path) -> None:
-    directory, _ = kept(tmp_path)
-    before = digest(tmp_path)
-    with log_dir_lock(directory.parent):
-        assert kcompact("restore", tmp_path / "kept").code == 5
-        assert digest(tmp_path) == before
-        assert kcompact("restore", "--check", tmp_path / "kept").code == 0
-
-
-def test_what_is_no_kept_directory_is_refused(tmp_path: Path) -> None:
-    kept(tmp_path)
-    for path in (tmp_path / "logs", tmp_path / "none", tmp_path / "kept" / "orders-0"):
-        assert kcompact("restore", path).code == 4
-    (tmp_path / "kept").chmod(0o777)
-    assert "other users" in kcompact("restore", tmp_path / "kept").err
-
-
-def not_empty(tmp_path: Path) -> Path:
-    (tmp_path / "full" / "x").mkdir(parents=True)
-    return tmp_path / "full"
-
-
-def for_all(tmp_path: Path) -> Path:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    return tmp_path / "open"
-
-
-def link_into_the_log_dir(tmp_path: Path) -> Path:
-    (tmp_path / "link").symlink_to(tmp_path / "logs")
-    return tmp_path / "link" / "kept"
-
-
-NO_PLACE: dict[str, Callable[[Path], Path]] = {
-    "not empty": not_empty,
-    "writable by others": for_all,
-    "in the log directory": lambda tmp_path: tmp_path / "logs" / "kept",
-    "in the partition": lambda tmp_path: tmp_path / "logs" / "orders-0" / "kept",
-    "the log directory": lambda tmp_path: tmp_path / "logs",
-    "a link into the log directory": link_into_the_log_dir,
-    "another file system": lambda tmp_path: Path("/dev/shm/kcompact-kept"),
-}
-
-
-@pytest.mark.parametrize("place", NO_PLACE)
-@pytest.mark.parametrize("how", [(), ("--dry-run",)])
-def test_a_place_where_nothing_can_be_kept_is_refused(tmp_path: Path, place: str, how: tuple[str]) -> None:
-    directory = partition(tmp_path / "logs")
-    path = NO_PLACE[place](tmp_path)
-    before = digest(tmp_path)
-    assert clean(*how, "--keep-replaced", path, directory).code == 4
-    assert digest(tmp_path) == before
-    assert not Path("/dev/shm/kcompact-kept").exists()
-
-
-@pytest.mark.parametrize("other", [("--output", "out"), ("--apply-retention",)])
-def test_options_that_exclude_keeping(tmp_path: Path, other: tuple[str]) -> None:
-    assert clean("--keep-replaced", tmp_path / "kept", *other, partition(tmp_path / "logs")).code == 2
-
-
-def test_a_dry_run_keeps_nothing(tmp_path: Path) -> None:
-    directory = partition(tmp_path / "logs")
-    assert clean("--dry-run", "--keep-replaced", tmp_path / "kept", directory).code == 0
-    assert not (tmp_path / "kept").exists()
 
 
 @pytest.mark.parametrize(
@@ -412,12 +316,3 @@ def test_a_clean_in_waves_that_is_stopped_can_be_undone(
     assert (identities(tmp_path / "logs") == before) == (groups == 0)
     assert kcompact("restore", tmp_path / "kept").code == 0
     assert identities(tmp_path / "logs") == before
-
-
-def test_what_an_earlier_cleaning_has_kept_is_not_called_rubbish(tmp_path: Path) -> None:
-    logs, kept = tmp_path / "logs", tmp_path / "kept"
-    assert clean("--keep-replaced", kept, partition(logs)).code == 0
-    before = digest(tmp_path)
-    ran = clean("--keep-replaced", kept, partition(tmp_path / "more"))
-    assert (ran.code, "Do not delete it: `kcompact restore` puts these back" in ran.err) == (4, True)
-    assert {name: was for name, was in digest(tmp_path).items() if not name.startswith("more")} == before
