@@ -13,7 +13,14 @@ from kcompact.errors import CorruptDataError
 from kcompact.log.directory import LogDir, PartitionLog
 from kcompact.log.producer_state import Producer
 from kcompact.log.segments import Segment
-from kcompact.plan.clean_plan import Role, compaction_delay_ms, dirtiest_first, group_segments, plan_cleaning
+from kcompact.plan.clean_plan import (
+    Role,
+    compaction_delay_ms,
+    dirtiest_first,
+    group_segments,
+    plan_cleaning,
+    planned_again,
+)
 from kcompact.plan.verdict import ELIGIBLE, Reason
 from tests.support.log_values import CLEAN, CONFIG, FOUR, LOG, NOW, log_of, planned, segment
 
@@ -242,3 +249,14 @@ def test_the_dirtiest_log_comes_first_and_equal_ratios_are_ordered_by_name() -> 
     plans = [planned(log_of(*FOUR, name=name)) for name in names]
     plans.append(planned(log_of(*FOUR, name="a-0", checkpoint=150)))
     assert [str(plan.log.topic_partition) for plan in dirtiest_first(plans)] == ["a-9", "a-10", "b-0", "a-0"]
+
+
+def test_a_plan_made_again_has_the_bounds_and_the_leave_of_the_first() -> None:
+    held_back = planned(LOG, high_watermark=250)
+    assert (held_back.high_watermark, held_back.first_uncleanable_offset) == (250, 200)
+    assert planned_again(held_back) == held_back
+    assert planned_again(held_back, is_replicated=True).first_uncleanable_offset == 300
+    offsets = log_of(*FOUR, name="__consumer_offsets-0")
+    for is_allowed, reason in ((False, Reason.INTERNAL), (True, Reason.DIRTY_RATIO)):
+        plan = planned(offsets, include_internal=is_allowed)
+        assert plan.reason is planned_again(plan).reason is reason
