@@ -15,16 +15,14 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     scan                  stage 1
     offset_map            which records are superseded
     accounting            checks that the counts of the stages add up
-    transactions          which transactional batches and markers can be dropped
-    transaction_tracker   decides about them batch by batch, in log order
+    transactions          which transactional batches and markers can be dropped, decided in log order
     growth                the most bytes that a batch can have after a cleaning
     batch_fates           what happens to each batch, decided from headers and survivor bits
     rules                 which records survive, and until when: the definition
     filter                what remains of one batch: the definition
     split_kernels         scans and filters whole splits with the kernels
     write                 stage 3: one part of a group
-    staged_files          new private files in the staging directory
+    staged_files          private files in the staging directory: created, synced, read back and compared
     join                  joins the parts of a group to one segment with its indexes
-    read_back             reads a staged log back from the disk and compares it
     groups                writes or counts the segments of whole groups
 """

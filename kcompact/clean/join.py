@@ -17,8 +17,15 @@ import numpy as np
 
 from kcompact import kernels
 from kcompact.clean.job import WrittenPart, as_columns
-from kcompact.clean.read_back import verify_staged_log
-from kcompact.clean.staged_files import READ_BACK_MISMATCH, StagedFile, StagingDirectory, create, sync, write_all
+from kcompact.clean.staged_files import (
+    READ_BACK_MISMATCH,
+    StagedFile,
+    StagingDirectory,
+    create,
+    sync,
+    verify_staged_log,
+    write_all,
+)
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, storage_error, storage_errors
 from kcompact.format.checksum import crc32c

@@ -1,23 +1,36 @@
-"""New private files in the staging directory, and the values that describe complete ones.
+"""Private files in the staging directory: creates them, reads logs back, and describes complete ones.
 
 The staging directory is held open, and its files are reached only through its descriptor: its path may lead elsewhere
 by now. Files are created with `O_EXCL` and mode 0600, written whole and synced. A failed sync is never retried.
+
+After the swap the staged file is the only copy, so a log is read back from the disk and each batch is checked again:
+position, checksum, offsets, records.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcompact.errors import LogChangedError, storage_error
-from kcompact.log.files import FileIdentity
+import numpy as np
+import numpy.typing as npt
+
+from kcompact import kernels
+from kcompact.clean.job import WrittenPart, as_columns
+from kcompact.errors import CorruptDataError, LogChangedError, storage_error, storage_errors
+from kcompact.format.batch import computed_crc, parse_batches
+from kcompact.format.checksum import crc32c
+from kcompact.host.throttle import Pace
+from kcompact.log.files import FileIdentity, open_regular
 
 MAX_PIECES = 1024
 """The most pieces that one `writev` accepts."""
 READ_BACK_MISMATCH = "the staged file differs from what was written"
+VERIFY_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,3 +135,88 @@ def sync(descriptor: int, *, path: Path) -> None:
         os.fsync(descriptor)
     except OSError as problem:
         raise storage_error(path, problem, operation="sync") from None
+
+
+# Reading back
+
+
+def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, dir_fd: int) -> tuple[int, float]:
+    """Read a log in the open staging directory back from the disk; return its CRC-32C and the seconds that took.
+
+    Raises CorruptDataError if the file differs from what was written. Compared are the checksum of each part, the
+    position, size, checksum and offsets of each batch, and the number of all records.
+    """
+    started = time.monotonic()
+    rows = np.concatenate([part.output_table for part in parts])
+    last_offsets, max_timestamps, sizes = as_columns(rows)
+    ends = np.cumsum(sizes)
+    read_batches = _batch_reader(path)
+    # Not more than the file: clearing 32 MiB takes longer than all else that is done with a small segment.
+    buffer = bytearray(max(min(VERIFY_BYTES, int(sizes.sum())), int(sizes.max(initial=0))))
+    whole, records, previous_offset, position, row = 0, 0, -1, 0, 0
+    with open_regular(path, dir_fd=dir_fd) as opened, storage_errors(path, "read back"):
+        # Read from the disk, not from the page cache.
+        os.posix_fadvise(opened.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        size, expected = opened.size_bytes, sum(part.size_bytes for part in parts)
+        if size != expected or size != (int(ends[-1]) if len(ends) else 0):
+            raise CorruptDataError(file=path, problem=f"{expected} bytes were written, the file has {size}")
+        for part in parts:
+            crc, part_end = 0, row + len(part.output_table)
+            while row < part_end:
+                # Whole batches, about VERIFY_BYTES.
+                end = max(row + 1, int(np.searchsorted(ends[:part_end], position + VERIFY_BYTES, side="right")))
+                window = slice(row, end)
+                data = memoryview(buffer)[: int(ends[end - 1]) - position]
+                pace.take(len(data))
+                opened.read_into(data, position)
+                crc = crc32c(data, crc)
+                whole = crc32c(data, whole) if len(parts) > 1 else crc
+                records += read_batches(
+                    data, position, previous_offset, (last_offsets[window], max_timestamps[window], sizes[window])
+                )
+                position, previous_offset, row = int(ends[end - 1]), int(last_offsets[end - 1]), end
+            if crc != part.crc32c:
+                raise CorruptDataError(file=path, position=position - part.size_bytes, problem=READ_BACK_MISMATCH)
+        # Nobody reads it soon. What the page cache still has of the log is read again for the groups that are left.
+        os.posix_fadvise(opened.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    if records != sum(part.stats.messages_written for part in parts):
+        raise CorruptDataError(file=path, problem="the staged segment does not have as many records as were kept")
+    return whole, time.monotonic() - started
+
+
+Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def _batch_reader(path: Path) -> Callable[[memoryview, int, int, Columns], int]:
+    """Return a function that counts the records of staged batches and raises if the batches differ from `expected`.
+
+    `expected` are last offsets, greatest timestamps and sizes.
+    """
+
+    def read(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
+        records = 0
+        try:
+            staged = list(parse_batches(data, file=str(path), position=position))
+        except CorruptDataError as problem:
+            raise CorruptDataError(file=path, position=problem.position, problem=READ_BACK_MISMATCH) from None
+        for source, last_offset, size_bytes in zip(staged, expected[0].tolist(), expected[2].tolist(), strict=True):
+            header = source.header
+            if header.base_offset <= previous_offset or header.last_offset != last_offset:
+                raise CorruptDataError(
+                    file=path, position=source.position, problem="the offsets of a staged batch are out of order"
+                )
+            if header.size_bytes != size_bytes or computed_crc(source.data) != header.crc:
+                raise CorruptDataError(file=path, position=source.position, problem=READ_BACK_MISMATCH)
+            previous_offset = header.last_offset
+            records += header.records_count
+        return records
+
+    if not kernels.in_use():
+        return read
+    from kcompact.clean import split_kernels
+
+    def read_by_kernel(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
+        records = split_kernels.verify_batches(data, previous_offset, expected)
+        return read(data, position, previous_offset, expected) if records is None else records
+
+    return read_by_kernel

@@ -23,9 +23,8 @@ from kcompact.clean.batch_fates import decide_batch_fates, table_of
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCounts, Split, WriteTask, WrittenPart
 from kcompact.clean.offset_map import bits
-from kcompact.clean.read_back import verify_staged_log
 from kcompact.clean.splits import ahead
-from kcompact.clean.staged_files import MAX_PIECES, StagingDirectory, create, sync, write_pieces
+from kcompact.clean.staged_files import MAX_PIECES, StagingDirectory, create, sync, verify_staged_log, write_pieces
 from kcompact.errors import storage_error, storage_errors
 from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.block import Bytes

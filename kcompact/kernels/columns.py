@@ -145,7 +145,7 @@ The open transactions are a ring in the order of their first offsets. The last r
 """
 
 ABORTED_ENTRY, OBSERVED, COMMITTED = range(3)
-"""The columns of the state of `decide_transactions`, a row for each producer: see `clean.transaction_tracker`."""
+"""The columns of the state of `decide_transactions`, a row for each producer: see `clean.transactions`."""
 
 STABLE_OFFSET, STABLE_PRODUCER_ID, STABLE_FILE, STABLE_NUMBER = range(4)
 """The columns of the entries with the greatest last stable offsets, two rows; the offset -1 is none."""

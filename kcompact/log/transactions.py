@@ -11,7 +11,7 @@ A transactional batch belongs to the transaction that the next marker of its pro
                  aborted: 42, 43     open too: x has no marker
 
 Whoever asks how a transaction ended asks `TransactionEnds`. Only the rules of the cleaner itself follow a log from
-batch to batch (`transaction_index`, `clean.transaction_tracker`), because they depend on the order of what they drop.
+batch to batch (`transaction_index`, `clean.transactions`), because they depend on the order of what they drop.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.clean.transaction_tracker import CompiledTracker, TransactionTracker
+from kcompact.clean.transactions import CompiledTracker, TransactionTracker
 from kcompact.format.batch import Record, build, parse_batches, sealed
 from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn

@@ -108,7 +108,7 @@ MAY_OPEN_FILES = {
 MAY_READ_LOCAL_FILES = {
     "log",  # The seam: `log.files.Files`. Others read a partition through it, from wherever it is stored.
     # What writes is about renames and syncs of local files, and reads them through held descriptors.
-    *("swap", "clean.join", "clean.read_back", "cleaner.space"),
+    *("swap", "clean.join", "clean.staged_files", "cleaner.space"),
     # What the user or the shell names: arguments, directories to look for partitions in.
     *("plan.discovery", "plan.walk", "cli.question", "cli.completion.values"),
     # The machine: its processes, who may read and write in a log directory, who owns it.

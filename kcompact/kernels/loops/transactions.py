@@ -291,7 +291,7 @@ def decide_transactions(
 
     `entries`, i64[m, 4], are the aborted transactions in the order of their first offsets; those before `next_entry`
     have begun. `producers` and `entry_producers` are the numbers of the producers, below p. `kept` receives the numbers
-    of the entries that stay. Definition: `clean.transaction_tracker.TransactionTracker`.
+    of the entries that stay. Definition: `clean.transactions.TransactionTracker`.
     """
     count = 0
     for number in range(batches.shape[0]):

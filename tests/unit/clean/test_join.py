@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean import join, read_back, staged_files
+from kcompact.clean import join, staged_files
 from kcompact.errors import (
     CorruptDataError,
     KcompactError,
@@ -45,7 +45,7 @@ def test_each_file_is_read_back_from_the_disk(source: Path, staging: Path, monke
 def test_much_data_goes_out_in_pieces(source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = joined(staging, parts_of(source, staging))
     monkeypatch.setattr(staged_files, "MAX_PIECES", 1)
-    monkeypatch.setattr(read_back, "VERIFY_BYTES", 50)
+    monkeypatch.setattr(staged_files, "VERIFY_BYTES", 50)
     monkeypatch.setattr(join, "COPY_BYTES", 7)
     other = staging / "other"
     other.mkdir()

@@ -1,4 +1,4 @@
-"""`clean.read_back`: a staged file that differs from what was written is never used."""
+"""`clean.staged_files`: a staged file that differs from what was written is never used."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcompact.clean.transaction_tracker import TransactionTracker
+from kcompact.clean.transactions import TransactionTracker
 from kcompact.format.index import AbortedTxn
 from kcompact.kernels import ABORT, COMMIT, DATA, NO_RECORD
 from kcompact.log.transactions import TransactionBatch
