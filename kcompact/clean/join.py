@@ -28,10 +28,13 @@ from kcompact.clean.staged_files import (
 )
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, storage_error, storage_errors
+from kcompact.format import index
 from kcompact.format.checksum import crc32c
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
 from kcompact.host.throttle import Pace, Throttle
+from kcompact.kernels import Column
+from kcompact.kernels import columns as c
 from kcompact.log.files import OpenFile, open_regular
 
 COPY_BYTES = 16 << 20
@@ -93,10 +96,8 @@ def build_indexes(parts: Sequence[WrittenPart], base_offset: int, config: TopicC
     interval_bytes, max_bytes = config.index_interval_bytes, config.segment_index_bytes
     adds_final_time_entry = config.release.adds_final_time_entry
     if kernels.in_use() and adds_final_time_entry:
-        from kcompact.clean import split_kernels
-
         columns = as_columns(np.concatenate([part.output_table for part in parts]))
-        indexes = split_kernels.indexes(
+        indexes = indexes_by_kernel(
             *columns, base_offset=base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes
         )
         if indexes is not None:
@@ -108,6 +109,28 @@ def build_indexes(parts: Sequence[WrittenPart], base_offset: int, config: TopicC
             builder.append(last_offset, position, size_bytes, max_timestamp)
             position += size_bytes
     return builder.finish(adds_final_time_entry=adds_final_time_entry)
+
+
+def indexes_by_kernel(
+    last_offsets: Column,
+    max_timestamps: Column,
+    sizes: Column,
+    *,
+    base_offset: int,
+    interval_bytes: int,
+    max_index_bytes: int,
+) -> tuple[bytes, bytes] | None:
+    """Return the `.index` and the `.timeindex` of a segment, or None if `format.index.IndexBuilder` raises an error."""
+    offsets, times = np.empty((len(sizes) + 1, 2), np.int64), np.empty((len(sizes) + 1, 2), np.int64)
+    offset_count, time_count, code = kernels.index_entries(
+        last_offsets, max_timestamps, sizes, base_offset, interval_bytes,
+        max_index_bytes // index.OFFSET_ENTRY_BYTES, max_index_bytes // index.TIME_ENTRY_BYTES - 1, offsets, times,
+    )  # fmt: skip
+    if code != c.DONE:
+        return None
+    time_entries = np.empty(time_count, [("timestamp", ">i8"), ("offset", ">i4")])
+    time_entries["timestamp"], time_entries["offset"] = times[:time_count, 0], times[:time_count, 1]
+    return offsets[:offset_count].astype(">i4").tobytes(), time_entries.tobytes()
 
 
 def _append_parts(target: Path, parts: Sequence[Path], dir_fd: int, pace: Pace) -> None:

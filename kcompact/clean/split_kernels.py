@@ -1,6 +1,6 @@
 """Scans and filters whole splits with the kernels: reads a split, builds the table of its batches, runs the kernels.
 
-Each function equals a readable definition: `scan.read_split`, `write._clean_split`, `format.index.IndexBuilder`. If a
+Each function equals a readable definition: `scan.read_split`, `write._clean_split`. If a
 kernel rejects a split (a batch of magic 0 or 1, damaged bytes), the function returns None, and the caller uses the
 definition. If a kernel rejects a single batch, the definition cleans that batch.
 """
@@ -394,45 +394,3 @@ def _compressed(header: Header, outcome: Column, out: Bytes) -> bytes:
         ),
         section,
     )
-
-
-def verify_batches(data: memoryview, previous_offset: int, expected: tuple[Column, Column, Column]) -> int | None:
-    """Return the number of records in staged bytes, or None if the batches differ from what was written.
-
-    `expected` are last offsets, greatest timestamps and sizes of the batches. Batches must also fill `data`, their
-    checksums must match, and their offsets must rise above `previous_offset`.
-    """
-    last_offsets, max_timestamps, sizes = expected
-    table = np.empty((len(sizes) + 1, c.COLUMNS), np.int64)
-    buffer = np.frombuffer(data, np.uint8)
-    count, _, _, code = kernels.parse_batches(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
-    table = table[:count]
-    is_right = (
-        code == c.DONE
-        and np.array_equal(table[:, c.LAST_OFFSET], last_offsets)
-        and np.array_equal(table[:, c.MAX_TIMESTAMP], max_timestamps)
-        and np.array_equal(table[:, c.SIZE], sizes)
-    )
-    return int(table[:, c.RECORDS_COUNT].sum()) if is_right else None
-
-
-def indexes(
-    last_offsets: Column,
-    max_timestamps: Column,
-    sizes: Column,
-    *,
-    base_offset: int,
-    interval_bytes: int,
-    max_index_bytes: int,
-) -> tuple[bytes, bytes] | None:
-    """Return the `.index` and the `.timeindex` of a segment, or None if `format.index.IndexBuilder` raises an error."""
-    offsets, times = np.empty((len(sizes) + 1, 2), np.int64), np.empty((len(sizes) + 1, 2), np.int64)
-    offset_count, time_count, code = kernels.index_entries(
-        last_offsets, max_timestamps, sizes, base_offset, interval_bytes,
-        max_index_bytes // index.OFFSET_ENTRY_BYTES, max_index_bytes // index.TIME_ENTRY_BYTES - 1, offsets, times,
-    )  # fmt: skip
-    if code != c.DONE:
-        return None
-    time_entries = np.empty(time_count, [("timestamp", ">i8"), ("offset", ">i4")])
-    time_entries["timestamp"], time_entries["offset"] = times[:time_count, 0], times[:time_count, 1]
-    return offsets[:offset_count].astype(">i4").tobytes(), time_entries.tobytes()

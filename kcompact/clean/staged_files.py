@@ -25,6 +25,7 @@ from kcompact.errors import CorruptDataError, LogChangedError, storage_error, st
 from kcompact.format.batch import computed_crc, parse_batches
 from kcompact.format.checksum import crc32c
 from kcompact.host.throttle import Pace
+from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, open_regular
 
 MAX_PIECES = 1024
@@ -213,10 +214,29 @@ def _batch_reader(path: Path) -> Callable[[memoryview, int, int, Columns], int]:
 
     if not kernels.in_use():
         return read
-    from kcompact.clean import split_kernels
 
     def read_by_kernel(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
-        records = split_kernels.verify_batches(data, previous_offset, expected)
+        records = _records_by_kernel(data, previous_offset, expected)
         return read(data, position, previous_offset, expected) if records is None else records
 
     return read_by_kernel
+
+
+def _records_by_kernel(data: memoryview, previous_offset: int, expected: Columns) -> int | None:
+    """Return the number of records in staged bytes, or None if the batches differ from what was written.
+
+    `expected` are last offsets, greatest timestamps and sizes of the batches. Batches must also fill `data`, their
+    checksums must match, and their offsets must rise above `previous_offset`.
+    """
+    last_offsets, max_timestamps, sizes = expected
+    table = np.empty((len(sizes) + 1, c.COLUMNS), np.int64)
+    buffer = np.frombuffer(data, np.uint8)
+    count, _, _, code = kernels.parse_batches(buffer, len(data), previous_offset + 1, (1 << 63) - 1, -1, table)
+    table = table[:count]
+    is_right = (
+        code == c.DONE
+        and np.array_equal(table[:, c.LAST_OFFSET], last_offsets)
+        and np.array_equal(table[:, c.MAX_TIMESTAMP], max_timestamps)
+        and np.array_equal(table[:, c.SIZE], sizes)
+    )
+    return int(table[:, c.RECORDS_COUNT].sum()) if is_right else None

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.clean import split_kernels
+from kcompact.clean import join
 from kcompact.errors import KcompactError
 from kcompact.format.index import IndexBuilder
 
@@ -37,7 +37,7 @@ def test_indexes(batches: list[tuple[int, int, int]], base_offset: int, interval
     except KcompactError:
         expected = None
     columns = [offsets, [timestamp for _, timestamp, _ in batches], [size for _, _, size in batches]]
-    found = split_kernels.indexes(
+    found = join.indexes_by_kernel(
         *(np.array(column, np.int64) for column in columns),
         base_offset=base_offset,
         interval_bytes=interval_bytes,
