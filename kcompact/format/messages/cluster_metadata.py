@@ -119,7 +119,8 @@ def _strictly_decoded(reader: FieldReader) -> MetadataRecord | None:
 def _type_and_version(reader: FieldReader) -> tuple[int, int]:
     if (frame := reader.uvarint()) != FRAME_VERSION:
         raise ValueError(f"frame version {frame} is unknown")
-    return reader.uvarint(), reader.uvarint()
+    number, version = reader.uvarints(2)
+    return number, version
 
 
 def _decoded(reader: FieldReader, number: int, version: int) -> MetadataRecord:

@@ -138,6 +138,8 @@ class FieldReader:
     bits, which Java takes for negative.
     """
 
+    __slots__ = ("_at", "_is_strict", "_message", "skipped_fields")
+
     def __init__(self, message: bytes, *, is_strict: bool = False) -> None:
         self._message = message
         self._is_strict = is_strict
@@ -179,6 +181,15 @@ class FieldReader:
                 return value
         raise ValueError("a variable-length integer is too long")
 
+    def uvarints(self, number: int) -> Sequence[int]:
+        """Return several such integers."""
+        start = self._at
+        small = self._message[start : start + number]
+        if len(small) == number and small.isascii():  # The usual case: one byte each.
+            self._at = start + number
+            return small
+        return [self.uvarint() for _ in range(number)]
+
     def count(self) -> int:
         """Return an unsigned varint as Kafka uses it for counts, sizes and tags: as a signed integer of 32 bits."""
         value = self.uvarint()
@@ -218,7 +229,6 @@ def read_fields(reader: FieldReader, schema: Struct, version: int, *, flexible: 
 
 _ReadValue: TypeAlias = Callable[[FieldReader], Any]
 _ReadFields: TypeAlias = Callable[[FieldReader], Fields]
-_AddFields: TypeAlias = Callable[[FieldReader, Fields], None]
 
 
 @lru_cache(_MOST_CACHED)
@@ -242,15 +252,23 @@ def _struct_reader(schema: Struct, version: int, flexible: bool) -> _ReadFields:
 @lru_cache(_MOST_CACHED)
 def _fields_reader(schema: Struct, version: int, flexible: bool) -> _ReadFields:
     present = [field for field in schema.fields if field.tag is None and field.since <= version <= field.until]
-    parts: list[_AddFields] = []
+    parts: list[tuple[str, _ReadValue]] = []
     for is_fixed, run in groupby(present, key=lambda field: _is_fixed(field.type)):
-        fields = list(run)
-        parts += [_add_fixed(fields)] if is_fixed else [_add_one(each, version, flexible) for each in fields]
+        if is_fixed:
+            parts.append(("", _fixed_fields_reader(list(run))))
+        else:
+            parts += [
+                (each.name, _value_reader(each.type, version, flexible, each.name, nullable=each.nullable))
+                for each in run
+            ]
 
     def read(reader: FieldReader) -> Fields:
         values: Fields = {}
-        for add in parts:
-            add(reader, values)
+        for name, read_part in parts:
+            if name:
+                values[name] = read_part(reader)
+            else:
+                values |= read_part(reader)
         return values
 
     return read
@@ -266,33 +284,25 @@ def _layout(formats: str) -> pack.Struct:
     return pack.Struct(f">{formats}")
 
 
-def _add_fixed(fields: Sequence[Field]) -> _AddFields:
-    """Return what reads fields of fixed width that follow each other."""
+def _fixed_fields_reader(fields: Sequence[Field]) -> _ReadFields:
+    """Return what reads fields of fixed width that follow each other, all at once."""
     formats = [field.type.value for field in fields if _is_fixed(field.type)]
     layout, sizes = _layout("".join(formats)), [_layout(each).size for each in formats]
     names, uuids = [field.name for field in fields], [field.name for field in fields if field.type is UUID]
 
-    def add(reader: FieldReader, values: Fields) -> None:
-        values.update(zip(names, reader.unpack(layout, sizes), strict=True))
+    def read(reader: FieldReader) -> Fields:
+        values = dict(zip(names, reader.unpack(layout, sizes), strict=True))
         for name in uuids:
             values[name] = _uuid_text(values[name])
+        return values
 
-    return add
+    return read
 
 
 @lru_cache(_MOST_CACHED)
 def _uuid_text(uuid: bytes) -> str:
     """Return a UUID as Kafka prints it. A topic's id is in the records of all its partitions."""
     return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
-
-
-def _add_one(field: Field, version: int, flexible: bool) -> _AddFields:
-    name, read = field.name, _value_reader(field.type, version, flexible, field.name, nullable=field.nullable)
-
-    def add(reader: FieldReader, values: Fields) -> None:
-        values[name] = read(reader)
-
-    return add
 
 
 def _tagged_reader(field: Field, version: int) -> _ReadValue:
