@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,22 +96,16 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanJob:
-    """The values that every task of a cleaning needs, besides its splits.
+class ScanJob:
+    """The values that an executor and every task of a scan need, besides the splits.
 
-    `hash_key` has 16 bytes. `keys_bytes` limits the keys that one task holds in memory, `memory_bytes` what it holds
-    for a batch (`format.limits`): there is enough for `workers` tasks at the same time. With `kernel_hashes`, keys are
-    hashed as the kernels do it, else as hashlib does: all tasks must do the same, on whatever machine they run.
+    `directory` is that of the partition, empty for splits of several partitions. `hash_key` has 16 bytes. `keys_bytes`
+    limits the keys that one task holds in memory, `memory_bytes` what it holds for a batch (`format.limits`): there is
+    enough for `workers` tasks at the same time. With `kernel_hashes`, keys are hashed as the kernels do it, else as
+    hashlib does: all tasks must do the same, on whatever machine they run.
     """
 
-    directory: str
-    first_dirty_offset: int
-    upper_bound_offset: int
-    high_watermark: int
-    now_ms: int
-    delete_retention_ms: int
-    keep_tombstones: bool
-    last_records: dict[int, LastRecord]
+    directory: str = ""
     hash_key: bytes
     bucket_count: int
     keys_bytes: int = 64 << 20
@@ -119,6 +113,19 @@ class CleanJob:
     workers: int = 1
     kernel_hashes: bool = False
     max_bytes_per_second: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanJob(ScanJob):
+    """The values that every task of a cleaning needs, besides its splits."""
+
+    first_dirty_offset: int
+    upper_bound_offset: int
+    high_watermark: int
+    now_ms: int
+    delete_retention_ms: int
+    keep_tombstones: bool
+    last_records: dict[int, LastRecord]
     release: Release = KAFKA_4_3
 
     @property
@@ -130,27 +137,6 @@ class CleanJob:
     def new_horizon_ms(self) -> int | None:
         """The delete horizon that this cleaning sets, None for none."""
         return delete_horizon_ms(now_ms=self.now_ms, delete_retention_ms=self.delete_retention_ms)
-
-
-class ScanJob(Protocol):
-    """What an executor needs to know of the job whose splits it scans. `CleanJob` has the meaning of each."""
-
-    @property
-    def directory(self) -> str: ...
-    @property
-    def hash_key(self) -> bytes: ...
-    @property
-    def bucket_count(self) -> int: ...
-    @property
-    def keys_bytes(self) -> int: ...
-    @property
-    def memory_bytes(self) -> int: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def kernel_hashes(self) -> bool: ...
-    @property
-    def max_bytes_per_second(self) -> int | None: ...
 
 
 class SplitSummary(NamedTuple):

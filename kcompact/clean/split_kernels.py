@@ -17,7 +17,7 @@ from kcompact import kernels
 from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
-from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, ScanJob, Split, SplitSummary
+from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, KeyCollector, bits
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
@@ -43,7 +43,7 @@ class Loaded(NamedTuple):
         return int(self.table[-1, c.ROW] + self.table[-1, c.RECORDS_COUNT]) if len(self.table) else 0
 
 
-def load(job: ScanJob, split: Split, buffers: Buffers) -> Loaded | None:
+def load(split: Split, buffers: Buffers) -> Loaded | None:
     """Return a split with its batches verified, None if the kernel rejects it."""
     buffer = buffers.bytes_of("source", split.size_bytes)
     table = buffers.table("batches", split.size_bytes // c.HEADER_BYTES + 1, c.COLUMNS)
@@ -84,7 +84,7 @@ def scan_split(job: CleanJob, split: Split, collector: KeyCollector, buffers: Bu
 
     In that case the collector may already have some of the split's keys.
     """
-    loaded = load(job, split, buffers)
+    loaded = load(split, buffers)
     if loaded is None or not _index_agrees(split, loaded.table):
         return None
     table = loaded.table
@@ -155,7 +155,7 @@ def filter_split(
     `survivors` are the bits of its records. With `unkeyed_or_tombstones` 0, bits alone decide about whole batches.
     Raises CorruptBatchError, RefusedError.
     """
-    loaded = load(job, split, buffers)
+    loaded = load(split, buffers)
     if loaded is None or loaded.records > 8 * len(survivors):
         return None
     table = loaded.table

@@ -131,7 +131,7 @@ class _Counting:
             separator=options.separator,
             top=options.top,
             hash_key=secrets.token_bytes(16),
-            bucket_bits=0,
+            bucket_count=1,
             keys_bytes=keys_bytes,
             memory_bytes=batch_memory_bytes(budget_bytes, workers),
             workers=workers,
@@ -139,7 +139,7 @@ class _Counting:
         )
         rows_bytes = _rows_bytes(states, self.job)
         self.job = replace(self.job, table_bytes=min(keys_bytes, max(TABLE_BYTES, rows_bytes // MOST_TABLES)))
-        self.job = replace(self.job, bucket_bits=_bucket_bits(rows_bytes, self.job, executor.parallelism))
+        self.job = replace(self.job, bucket_count=_bucket_count(rows_bytes, self.job, executor.parallelism))
         count = task_count(sum(size_bytes for _, size_bytes in files), workers)
         self._tasks = balanced([[split] for split in all_splits], count, lambda split: split.size_bytes)
 
@@ -164,8 +164,8 @@ def _rows_bytes(states: Sequence[LogState], job: KeysJob) -> int:
     return records * ROW_BYTES * job.columns
 
 
-def _bucket_bits(rows_bytes: int, job: KeysJob, parallelism: int) -> int:
-    """Return the number of bits that name the bucket of a key, so that a bucket is no larger than a table."""
+def _bucket_count(rows_bytes: int, job: KeysJob, parallelism: int) -> int:
+    """Return the number of buckets, a power of two, so that a bucket is no larger than a table."""
     count = -(-rows_bytes // job.table_bytes)
     least = parallelism if rows_bytes >= LEAST_KEYS_BYTES else 1
-    return int(max(count, least) - 1).bit_length()
+    return int(1 << (max(count, least) - 1).bit_length())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.clean.job import ScanJob
 from kcompact.kernels import KEY_COLUMNS, Table
 from kcompact.log.transactions import PackedTable
 
@@ -24,12 +24,11 @@ class CountedLog(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysJob:
-    """The values that every task of a count needs, besides its splits. It has what an executor asks of a `ScanJob`.
+class KeysJob(ScanJob):
+    """The values that every task of a count needs, besides its splits.
 
-    `directory` is empty, because the splits are of several partitions.
     A task merges rows of `table_bytes` at a time, and keeps blocks of `keys_bytes` in memory.
-    A key belongs to the bucket that the highest `bucket_bits` of one half of its hash name.
+    The number of buckets is a power of two.
     """
 
     logs: tuple[CountedLog, ...]
@@ -37,19 +36,12 @@ class KeysJob:
     older_than_ms: int | None
     separator: bytes
     top: int
-    hash_key: bytes
-    bucket_bits: int
-    keys_bytes: int = 64 << 20
     table_bytes: int = 8 << 20
-    memory_bytes: int = DEFAULT_MEMORY_BYTES
-    workers: int = 1
-    kernel_hashes: bool = False
-    max_bytes_per_second: int | None = None
-    directory: str = ""
 
     @property
-    def bucket_count(self) -> int:
-        return 1 << self.bucket_bits
+    def bucket_bits(self) -> int:
+        """How many of the highest bits of one half of its hash name the bucket of a key."""
+        return (self.bucket_count - 1).bit_length()
 
     @property
     def columns(self) -> int:

@@ -346,7 +346,7 @@ def _batches(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int,
         from kcompact.clean import split_kernels
         from kcompact.log.inflate import Buffers
 
-        loaded = split_kernels.load(job, split, Buffers(job.memory_bytes))
+        loaded = split_kernels.load(split, Buffers(job.memory_bytes))
         if loaded is not None:
             ends = loaded.table[:, c.ROW] + loaded.table[:, c.RECORDS_COUNT]
             for number in np.unique(np.searchsorted(ends, rows, side="right")).tolist():

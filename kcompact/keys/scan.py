@@ -167,7 +167,7 @@ def scan_split(job: KeysJob, split: Split, collector: RowCollector, buffers: Buf
     from kcompact.log.inflate import inflated_runs
 
     log = job.logs[job.log_of(split.number)]
-    loaded = load(job, split, buffers)
+    loaded = load(split, buffers)
     if loaded is None:
         return None
     table = loaded.table
