@@ -21,7 +21,7 @@ from kcompact.plan.clean_plan import CleanPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenGroups:
     """The staged segments of some groups, and the seconds spent on syncing and reading back; added with `+`."""
 
     segments: tuple[CleanedSegment, ...] = ()
@@ -29,8 +29,8 @@ class Written:
     sync_s: float = 0.0
     verify_s: float = 0.0
 
-    def __add__(self, other: Written) -> Written:
-        return Written(
+    def __add__(self, other: WrittenGroups) -> WrittenGroups:
+        return WrittenGroups(
             segments=(*self.segments, *other.segments),
             stats=self.stats + other.stats,
             sync_s=self.sync_s + other.sync_s,
@@ -38,7 +38,7 @@ class Written:
         )
 
 
-def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: StagingDirectory) -> Written:
+def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: StagingDirectory) -> WrittenGroups:
     """Write groups into the staging directory: complete segments, synced and read back."""
     job = prepared.job
     parts = _written(prepared, groups, staging)
@@ -59,7 +59,7 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: Stagin
         replaces = replaced_files(prepared.plan, number)
         segments.append(CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=replaces))
     stats = sum((part.stats for part in parts), CleanerStats())
-    return Written(segments=tuple(segments), stats=stats, sync_s=sync_s, verify_s=verify_s)
+    return WrittenGroups(segments=tuple(segments), stats=stats, sync_s=sync_s, verify_s=verify_s)
 
 
 def _written(prepared: PreparedClean, groups: Iterable[int], staging: StagingDirectory | None) -> list[WrittenPart]:
@@ -114,7 +114,7 @@ class GroupSize(NamedTuple):
         return self._replace(parts=(self.log_bytes,))
 
 
-class Counted(NamedTuple):
+class CountedGroups(NamedTuple):
     """The counters of a dry run, the sizes of the groups, and the log as the planner would see it afterwards."""
 
     stats: CleanerStats
@@ -122,7 +122,7 @@ class Counted(NamedTuple):
     log: PartitionLog
 
 
-def count_groups(prepared: PreparedClean) -> Counted:
+def count_groups(prepared: PreparedClean) -> CountedGroups:
     """Do all the work of a cleaning but write nothing; return what it would have written. Raises as `write_groups`."""
     plan = prepared.plan
     counted = _counted(prepared, range(len(plan.groups)))
@@ -138,7 +138,7 @@ def count_groups(prepared: PreparedClean) -> Counted:
             )
         )
     untouched = plan.log.segments[len(plan.segments) :]
-    return Counted(
+    return CountedGroups(
         sum((part.stats for parts, _ in counted for part in parts), CleanerStats()),
         [size for _, size in counted],
         replace(plan.log, segments=(*cleaned, *untouched)),

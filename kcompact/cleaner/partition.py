@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.clean.groups import GroupSize, Written, count_groups, map_bytes, write_groups
+from kcompact.clean.groups import GroupSize, WrittenGroups, count_groups, map_bytes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import StagingDirectory
@@ -265,13 +265,13 @@ def _still_there(problem: KcompactError, staging: Path) -> Note:
 
 def _swap_in_waves(
     cleaning: Cleaning, space: StagingSpace, directory: OpenDirectory, staging: str, kept: KeptLinks | None
-) -> Written:
+) -> WrittenGroups:
     """Write and swap in all groups, as many at a time as the space holds, and return what was written."""
     plan, lock, check = cleaning.plan, cleaning.held_lock, cleaning.progress.check
     with _log_dir(plan, lock) as log_dir:
         identity = identity_of(directory, log_dir)
     where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
-    total = Written()
+    total = WrittenGroups()
     # Closed in any case, because each wave has reserved its space.
     with closing(space.waves()) as waves:
         for wave in waves:

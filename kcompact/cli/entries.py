@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcompact.inspect.gap_walk import Gaps
     from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.transactions import TransactionReport
-    from kcompact.keys.counts import Counted, LogKeys
+    from kcompact.keys.counts import CountedKeys, LogKeys
     from kcompact.swap.recovery import RecoveryReport
 
 
@@ -43,7 +43,7 @@ class TopicKeys:
 
     topic: str
     entries: tuple[KeysEntry, ...]
-    counted: Counted
+    counted: CountedKeys
 
     @property
     def incomplete(self) -> tuple[KeysEntry, ...]:

@@ -3,7 +3,7 @@
     scan   (splits of logs)          -> per bucket blocks: a row for each key, with its newest record and its sums
     reduce (a bucket: all its rows)  -> sums, histograms, and the rows of the keys to name
 
-In: `CleanPlan`s. Out: `Counted`. The executors of `engine` run the stages, as those of a cleaning.
+In: `CleanPlan`s. Out: `CountedKeys`. The executors of `engine` run the stages, as those of a cleaning.
 Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`, `inspect`, `clean`.
 
     counts         the result

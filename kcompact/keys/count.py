@@ -25,7 +25,7 @@ from kcompact.errors import (
 )
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
-from kcompact.keys.counts import Counted, CountOptions
+from kcompact.keys.counts import CountedKeys, CountOptions
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
 from kcompact.keys.reduce import COUNTING, BucketRows
 from kcompact.keys.result import result_of
@@ -48,7 +48,7 @@ def count_keys(
     options: CountOptions | None = None,
     *,
     split_bytes: int | None = None,
-) -> Counted:
+) -> CountedKeys:
     """Return what the keys of some partitions add up to, each on its own and all together. Reads only.
 
     The plans name the segments and say up to where a `read_committed` reader sees the log. A damaged log is counted up

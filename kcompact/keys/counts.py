@@ -213,7 +213,7 @@ class SharedNamedKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class CountedKeys:
     """The result of a count of several partitions together.
 
     `failed` has the error of each partition that could not be counted at all. `distinct_keys` are the different keys of

@@ -18,7 +18,7 @@ from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.counts import (
     AgeBin,
-    Counted,
+    CountedKeys,
     KeyCounts,
     LogKeys,
     NamedKey,
@@ -87,7 +87,7 @@ def result_of(
     scanned: Sequence[CountedSplit],
     buckets: Sequence[BucketRows],
     failed: Sequence[tuple[Path, KcompactError]],
-) -> Counted:
+) -> CountedKeys:
     """Return the result of a count. Reads the keys that it names.
 
     Raises AccountingError if the counts contradict each other, CorruptDataError, LogChangedError, StorageError.
@@ -107,7 +107,7 @@ def result_of(
     )[: job.top]
     refs = [ref for each in chosen for ref in each.refs()] + [key.refs[0] for key in shared]
     names = read_named(job, splits, refs)
-    return Counted(
+    return CountedKeys(
         logs=tuple(
             _log_keys(job, state, splits, of_log[number], sums[number], chosen[number], names)
             for number, state in enumerate(states)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kcompact import readable
-from kcompact.keys.counts import AgeBin, Counted, KeyCounts, LogKeys, NamedKey, PrefixKeys, Tally, key_hash
+from kcompact.keys.counts import AgeBin, CountedKeys, KeyCounts, LogKeys, NamedKey, PrefixKeys, Tally, key_hash
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.views.parts import Cell, Lines, Part, Section, Table, lines, offset, row
 
@@ -61,7 +61,7 @@ def undecided(keys: LogKeys, plan: CleanPlan) -> Lines:
     return lines(f"readers of committed records see the log up to offset {keys.committed_end_offset}; {end}")
 
 
-def topic_section(counted: Counted, *, incomplete: Sequence[str], print_data: bool) -> Section:
+def topic_section(counted: CountedKeys, *, incomplete: Sequence[str], print_data: bool) -> Section:
     """Return the counts of several partitions of a topic together. `incomplete` are those that are not counted."""
     parts: list[Part] = []
     facts = [_summary(counted.counts, counted.distinct_keys)]
@@ -230,7 +230,7 @@ def _prefix_row(each: PrefixKeys, whole_bytes: int, *, print_data: bool) -> tupl
     )
 
 
-def _shared(counted: Counted, *, print_data: bool) -> Table:
+def _shared(counted: CountedKeys, *, print_data: bool) -> Table:
     return Table(
         caption="Keys in several partitions",
         columns=("key", "versions", "bytes", "partitions"),

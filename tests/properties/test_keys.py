@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kcompact.clean.stages import Executor
 from kcompact.engine.in_process import InProcess
 from kcompact.keys.count import count_keys
-from kcompact.keys.counts import Counted, CountOptions, KeyCounts, LogKeys, PrefixKeys, Tally
+from kcompact.keys.counts import CountedKeys, CountOptions, KeyCounts, LogKeys, PrefixKeys, Tally
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.key_logs import NOW, KeyLog, Known, Plain, end_of_view, plain_count, random_log
 from tests.support.machine_code import switched
@@ -169,13 +169,13 @@ def test_several_partitions_count_as_each_alone_and_share_keys(
         assert [len(each.directories) for each in together.most_shared] == most
 
 
-def count(plan: CleanPlan, executor: Executor, *, compiled: bool = True, split_bytes: int | None = None) -> Counted:
+def count(plan: CleanPlan, executor: Executor, *, compiled: bool = True, split_bytes: int | None = None) -> CountedKeys:
     with switched(compiled=compiled):
         return count_keys([plan], executor, OPTIONS, split_bytes=split_bytes)
 
 
 def test_a_count_without_partitions_and_an_empty_log(tmp_path: Path, compiled: bool) -> None:
-    assert count_keys([], InProcess()) == Counted()
+    assert count_keys([], InProcess()) == CountedKeys()
     empty = random_log(0).spec
     plan = plan_of(replace(empty, segments=(replace(empty.segments[0], batches=()),), aborted={}), tmp_path)
     found = count(plan, InProcess(), compiled=compiled).logs[0]
