@@ -252,7 +252,7 @@ def _struct_reader(schema: Struct, version: int, flexible: bool) -> _ReadFields:
 @lru_cache(_MOST_CACHED)
 def _fields_reader(schema: Struct, version: int, flexible: bool) -> _ReadFields:
     present = [field for field in schema.fields if field.tag is None and field.since <= version <= field.until]
-    parts: list[tuple[str, _ReadValue]] = []
+    parts: list[tuple[str, _ReadValue]] = []  # Neighbours of fixed width are one part, which has no name.
     for is_fixed, run in groupby(present, key=lambda field: _is_fixed(field.type)):
         if is_fixed:
             parts.append(("", _fixed_fields_reader(list(run))))
