@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # Not from `typing`: `python -m` would import it from the
 if TYPE_CHECKING:
     from typing import Any
 
+    from kcompact.clean.stages import RoundProgress as RoundProgress
     from kcompact.cleaner.cleaning import CleanOptions as CleanOptions
     from kcompact.cleaner.engines import EngineOptions as EngineOptions
     from kcompact.cleaner.journal import read_journal as read_journal
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from kcompact.cleaner.outcome import RoundResult as RoundResult
     from kcompact.cleaner.outcome import Status as Status
     from kcompact.cleaner.partition import clean_partition as clean_partition
-    from kcompact.cleaner.round import RoundProgress as RoundProgress
     from kcompact.cleaner.round import clean_log_dir as clean_log_dir
     from kcompact.cleaner.service import Cleaner as Cleaner
     from kcompact.config.broker_config import BrokerConfig as BrokerConfig
@@ -62,7 +62,7 @@ _MODULES = {
     "PartitionOutcome": "cleaner.outcome",
     "PlanOptions": "plan.options",
     "Reason": "plan.verdict",
-    "RoundProgress": "cleaner.round",
+    "RoundProgress": "clean.stages",
     "RoundResult": "cleaner.outcome",
     "Status": "cleaner.outcome",
     "TopicConfig": "config.settings",

@@ -7,7 +7,8 @@
 
 `clean.scan` and `clean.offset_map` are the stages of a cleaning, `keys.scan`, `keys.rows` and `keys.reduce` those of a
 count. They differ in what a key is, in how keys are merged, and in what else is counted.
-An `Executor` runs the stages, `engine` has two. A `Progress` receives the progress and can stop the run.
+An `Executor` runs the stages, `engine` has two. A `Progress` receives the progress and can stop the run, a
+`RoundProgress` has one for each partition.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from kcompact.clean.splits import ahead
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.errors import LogChangedError
 from kcompact.host.throttle import Pace
+from kcompact.notes import Note
 
 if TYPE_CHECKING:
     from kcompact.log.inflate import Buffers
@@ -61,6 +64,17 @@ class Progress:
 
     def end(self) -> None:
         """The cleaning has ended, whatever its result."""
+
+
+class RoundProgress:
+    """Receives the progress of a round. This base class prints nothing and never stops. Called from several threads."""
+
+    def of(self, directory: Path) -> Progress:
+        """Return the `Progress` of one partition."""
+        return Progress()
+
+    def note(self, note: Note) -> None:
+        """Receive a remark for the user."""
 
 
 class Executor(Protocol):

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kcompact.clean.stages import Executor, Progress
+from kcompact.clean.stages import Executor, Progress, RoundProgress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
 from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions
@@ -65,17 +65,6 @@ from kcompact.readable import shown
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
 from kcompact.swap.recovery import recover
-
-
-class RoundProgress:
-    """Receives the progress of a round. This base class prints nothing and never stops. Called from several threads."""
-
-    def of(self, directory: Path) -> Progress:
-        """Return the `Progress` of one partition."""
-        return Progress()
-
-    def note(self, note: Note) -> None:
-        """Receive a remark for the user."""
 
 
 def clean_log_dir(

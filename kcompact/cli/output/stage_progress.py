@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kcompact.clean.stages import Progress
-from kcompact.cleaner.outcome import PartitionOutcome
-from kcompact.cleaner.round import RoundProgress
+from kcompact.clean.stages import Progress, RoundProgress
 from kcompact.cli.output import streams
 from kcompact.cli.output.progress import Counter, Shown, bars_if_long
 from kcompact.cli.signals import StopRequest
 from kcompact.notes import Note
+
+if TYPE_CHECKING:
+    from kcompact.cleaner.outcome import PartitionOutcome
 
 _VERBS = {"scan": "reading", "count": "counting", "write": "rewriting"}
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import kcompact as package
-from kcompact.clean.stages import Progress
+from kcompact.clean.stages import Progress, RoundProgress
 from kcompact.cleaner import engines
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.outcome import CleanResult, RoundResult
 from kcompact.cleaner.partition import perform
-from kcompact.cleaner.round import RoundProgress, clean_log_dir
+from kcompact.cleaner.round import clean_log_dir
 from kcompact.cleaner.service import Cleaner
 from kcompact.config.broker_config import BrokerConfig
 from kcompact.errors import (
