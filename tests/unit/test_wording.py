@@ -34,7 +34,7 @@ ONLY_COMMANDS = (
 """What they say is shown by the command line only: notes and findings name the command to type."""
 OF_A_LIST = "there may be more records: "
 """How the note of a list of records begins, which only the command line shows."""
-STATEMENTS = ("plan/clean_plan.py", "plan/conditions.py", "config/settings.py")
+STATEMENTS = ("plan/verdict.py", "plan/conditions.py", "config/settings.py")
 """Their texts are statements of a plan, which are the same everywhere, and not messages."""
 
 
