@@ -127,11 +127,15 @@ class Story:
         ran = kcompact(*words)
         assert words[0] in CHANGES or digest(self.scratch) == before, f"{command} has changed something"
         assert not re.search("Traceback|a bug of kcompact", ran.out + ran.err), ran.out + ran.err
+        ran = Ran(ran.code, self.without_scratch(ran.out), self.without_scratch(ran.err))
         out = self.filtered(ran, shell_filter) if shell_filter else ran.out
         printed = [*out.splitlines(), *(f"! {line}" for line in ASSUMED.sub("", ran.err).splitlines())]
-        printed += [f"[exit code {ran.code}]"] if ran.code else []
-        printed = [re.sub(rf"{self.scratch}(/|\b)", "", line).rstrip() for line in printed]
+        printed = [line.rstrip() for line in [*printed, *([f"[exit code {ran.code}]"] if ran.code else [])]]
         return without_timings([re.sub(r"python\S* \(process \d+\)", "python (process _)", line) for line in printed])
+
+    def without_scratch(self, text: str) -> str:
+        """Return text with paths that begin in the directory of the story."""
+        return re.sub(rf"{re.escape(str(self.scratch))}(/|\b)", "", text)
 
     def filtered(self, ran: Ran, shell_filter: str) -> str:
         verb, *names = shlex.split(shell_filter)
