@@ -16,6 +16,11 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
+def read_files(root: Path) -> dict[str, bytes]:
+    """Return the data of all files below a directory."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
 def made_by(log: PartitionLog, output: Output, recipe: str) -> Any:
     """Return what an earlier run has recorded of the same copy."""
     return output.finished(log, {"recipe": recipe}, checkpoint_offset=log.checkpoint_offset)

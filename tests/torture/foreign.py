@@ -26,13 +26,14 @@ from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.swap.recovery import recover
 from kcompact.swap.steps import CLEANED, DELETED, SWAP, Remove, Rename, SyncDir
 from tests.oracle.real_kafka import RealKafka, build
+from tests.support.copies import read_files
 from tests.support.crash import clone
 from tests.support.power_loss import Create, SyncFile, Tree, Write
 from tests.torture import scene
 from tests.torture.children import PROCESSES, scratch, side_by_side
 from tests.torture.judge import Judge
 from tests.torture.power_loss import state_key
-from tests.torture.recorded import Files, Operation, Recording, Store, files_of, read_directories, read_files, record
+from tests.torture.recorded import Files, Operation, Recording, Store, files_of, read_directories, record
 from tests.torture.tally import Tally
 
 LIMIT = 150

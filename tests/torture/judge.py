@@ -20,8 +20,9 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.oracle.real_kafka import Json, KafkaError, RealKafka, Record
+from tests.support.copies import read_files
 from tests.torture import scene
-from tests.torture.recorded import Files, read_files
+from tests.torture.recorded import Files
 
 IGNORED = (".kcompact-", ".lock")
 """A broker does not read what begins so."""

@@ -31,11 +31,11 @@ from kcompact.swap.copy.marker import MARKER
 from kcompact.swap.recovery import recover
 from tests.oracle.real_kafka import RealKafka, build
 from tests.support.command_line import IMPORTED_FROM, digest, environment
+from tests.support.copies import read_files
 from tests.support.crash import clone
 from tests.torture import scene
 from tests.torture.children import KILLED, in_child, one_core, scratch, side_by_side
 from tests.torture.judge import Judge, checkpoint_problems
-from tests.torture.recorded import read_files
 from tests.torture.system_calls import Call, killed_at, observed
 from tests.torture.tally import Tally
 

@@ -21,12 +21,13 @@ from typing import Any
 from kcompact.errors import KcompactError
 from kcompact.swap.recovery import recover
 from tests.oracle.real_kafka import RealKafka, build
+from tests.support.copies import read_files
 from tests.support.crash import clone
 from tests.support.power_loss import Disk, Tree
 from tests.torture import scene
 from tests.torture.children import PROCESSES, one_core, scratch, side_by_side
 from tests.torture.judge import Judge, checkpoint_problems, visible
-from tests.torture.recorded import Files, Recording, Store, files_of, read_files, record
+from tests.torture.recorded import Files, Recording, Store, files_of, record
 from tests.torture.tally import Tally
 
 LIMIT = 4096

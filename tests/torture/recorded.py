@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kcompact.swap.steps import Remove, RemoveDir, Rename, SyncDir
+from tests.support.copies import read_files
 from tests.support.power_loss import DIRECTORY, Create, Disk, SyncFile, Tree, Write
 from tests.torture.system_calls import Call, observed
 
@@ -100,11 +101,6 @@ def _operations(call: Call, root: Path, *, is_new: bool) -> Iterator[Operation]:
 
 
 # --- Trees ----------------------------------------------------------------------------------------------
-
-
-def read_files(root: Path) -> Files:
-    """Return the data of all files below a directory."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def read_directories(root: Path) -> list[str]:

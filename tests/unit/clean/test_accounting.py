@@ -170,13 +170,6 @@ def cleaned(plan: CleanPlan, executor: InProcess, *, dry_run: bool = False) -> S
         return clean_partition(plan, executor, lock=lock, options=CleanOptions(dry_run=dry_run)).status
 
 
-@pytest.fixture(params=[False, True], ids=["readable", "compiled"])
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the kernels do the work of `clean_partition`."""
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param))
-    return bool(request.param)
-
-
 @pytest.fixture
 def plan(tmp_path: Path) -> CleanPlan:
     return plan_of(log_dsl.parse(LOG), tmp_path / "logs")

@@ -18,6 +18,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.committed_view import committed_view
+from tests.support.copies import read_files
 from tests.support.machine_code import switch
 from tests.support.wrong_transaction_indexes import SPEC, WRONG
 
@@ -32,15 +33,6 @@ def clean(directory: Path, options: CleanOptions | None = None) -> CleanResult:
     assert plan.first_uncleanable_offset == 15
     with log_dir_lock(directory.parent) as lock:
         return clean_partition(plan, InProcess(), lock=lock, options=options)
-
-
-def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
-@pytest.fixture(params=["kernels", "definition"])
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param == "kernels"))
 
 
 @pytest.fixture
@@ -60,7 +52,7 @@ def test_sound_indexes_are_not_refused(directory: Path) -> None:
 @pytest.mark.parametrize("wrong", [name for name, wrong in WRONG.items() if not wrong.is_harmless])
 def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRONG[wrong].apply(directory)
-    before = content(directory)
+    before = read_files(directory)
     ways = (
         (CleanOptions(), False),
         (CleanOptions(dry_run=True), True),
@@ -73,7 +65,7 @@ def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path, m
         assert refused.value.exit_code == 3
         assert refused.value.file == str(path)
         assert "`rebuild_indexes=True`" in str(refused.value)
-        assert content(directory) == before
+        assert read_files(directory) == before
 
 
 @pytest.mark.parametrize("wrong", [name for name, wrong in WRONG.items() if wrong.is_harmless])
@@ -103,4 +95,4 @@ def test_rebuilt_from_the_markers_the_result_is_that_of_sound_indexes(
 
 
 def below_young_segments(directory: Path) -> dict[str, bytes]:
-    return {name: data for name, data in content(directory).items() if name < f"{15:020d}"}
+    return {name: data for name, data in read_files(directory).items() if name < f"{15:020d}"}

@@ -23,6 +23,7 @@ from kcompact.kernels.signatures import KERNELS
 from kcompact.kernels.target import FITS, TARGETS
 from tests.support import command_line, log_dsl, log_writer
 from tests.support.command_line import COMPACT, environment, kcompact
+from tests.support.copies import read_files
 from tests.support.machine_code import forget
 
 MACHINE = platform.machine()
@@ -124,10 +125,6 @@ def logs(log_dir: Path) -> Path:
     return log_dir
 
 
-def files_of(log_dir: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(log_dir)): path.read_bytes() for path in sorted(log_dir.rglob("*")) if path.is_file()}
-
-
 @pytest.mark.parametrize(("value", "is_off"), [(None, False), ("", False), ("auto", False), ("off", True)])
 def test_the_switch(value: str | None, is_off: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KCOMPACT_KERNELS", raising=False)
@@ -145,14 +142,14 @@ def test_a_switch_with_another_value_is_a_mistake(
     value: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_dir = logs(tmp_path / "logs")
-    before = files_of(log_dir)
+    before = read_files(log_dir)
     monkeypatch.setenv("KCOMPACT_KERNELS", value)
     with pytest.raises(ConfigError):
         kernels.in_use()
     ran = kcompact(command, *COMPACT, log_dir)
     assert ran.code == 2
     assert f"KCOMPACT_KERNELS: '{value}' is neither auto nor off" in ran.err
-    assert files_of(log_dir) == before
+    assert read_files(log_dir) == before
 
 
 def test_recover_does_not_ask_for_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +164,7 @@ def test_turned_off_the_result_is_the_same(tmp_path: Path, monkeypatch: pytest.M
         log_dir = logs(tmp_path / switch)
         ran = command_line.clean(log_dir)
         assert (ran.code, "machine code" in ran.err) == (0, False)
-        found.append((files_of(log_dir), kcompact("verify", *COMPACT, log_dir).code))
+        found.append((read_files(log_dir), kcompact("verify", *COMPACT, log_dir).code))
     assert found[0] == found[1]
 
 
@@ -243,12 +240,12 @@ def test_what_does_not_load_is_said_in_one_sentence(
     apply, expected = DAMAGES[damage]
     apply(directory / f"{MACHINE}.so")
     log_dir = logs(tmp_path / "logs")
-    before = files_of(log_dir)
+    before = read_files(log_dir)
     expected = expected.replace("x", MACHINE, 1) if expected.startswith("x") else expected
     with pytest.raises(KernelsUnavailableError, match=expected):
         kernels.in_use()
     ran = kcompact(command, *COMPACT, log_dir)
-    assert (ran.code, files_of(log_dir)) == (4, before)
+    assert (ran.code, read_files(log_dir)) == (4, before)
     first, *rest = ran.err.splitlines()
     assert first.startswith("error: machine code: ")
     assert "KCOMPACT_KERNELS=off" in " ".join(rest)

@@ -18,8 +18,8 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import kcompact
+from tests.support.copies import read_files
 from tests.support.log_writer import LogSpec
-from tests.support.machine_code import switch
 
 pytestmark = pytest.mark.usefixtures("no_sync")
 
@@ -80,21 +80,12 @@ def first_damage(directory: Path) -> Exception:
     return next(iter(plan_of(directory).log.damage), AssertionError("the damage was not found"))
 
 
-def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
 def test_the_sound_log_is_cleaned(tmp_path: Path) -> None:
     directory = log_writer.write(SPEC, tmp_path)
     plan = plan_of(directory)
     assert (plan.eligible, plan.first_uncleanable_offset) == (True, YOUNG)
     with log_dir_lock(tmp_path) as lock:
         clean_partition(plan, InProcess(), lock=lock)
-
-
-@pytest.fixture(params=["kernels", "definition"])
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param == "kernels"))
 
 
 @pytest.mark.usefixtures("compiled")
@@ -104,7 +95,7 @@ def test_a_damaged_batch_of_the_active_segment(field: str, tmp_path: Path) -> No
     path = directory / log_name(ACTIVE)
     batch = batches_of(path)[FIELDS[field][0]]
     flip(path, *FIELDS[field])
-    before = content(directory)
+    before = read_files(directory)
     with pytest.raises(CorruptBatchError) as refused:
         raise first_damage(directory)
     assert refused.value.file == str(path)
@@ -114,7 +105,7 @@ def test_a_damaged_batch_of_the_active_segment(field: str, tmp_path: Path) -> No
         shown = kcompact(*command, *arguments)
         assert shown.code == 3
         assert shown.partition["reason"] == "corrupt"
-    assert content(directory) == before
+    assert read_files(directory) == before
 
 
 @pytest.mark.usefixtures("compiled")
@@ -123,11 +114,11 @@ def test_a_damaged_batch_of_a_segment_that_is_too_young(batch: int, tmp_path: Pa
     directory = log_writer.write(SPEC, tmp_path)
     path = directory / log_name(YOUNG)
     flip(path, batch, 50, 2)
-    before = content(directory)
+    before = read_files(directory)
     with pytest.raises(CorruptBatchError) as refused, log_dir_lock(tmp_path) as lock:
         clean_partition(plan_of(directory), InProcess(), lock=lock, options=CleanOptions(dry_run=True))
     assert refused.value.file == str(path)
-    assert content(directory) == before
+    assert read_files(directory) == before
 
 
 HEADS: dict[str, tuple[str, Callable[[CleanPlan], object]]] = {
