@@ -63,6 +63,8 @@ from tests.support.pages import without_timings
 FILES = sorted((Path(__file__).parent / "commands").glob("*.txt"))
 INDENT = " " * 4
 WIDTH = 120
+MISSING = "absent"
+"""What `show` prints for a field that the JSON lacks: null is a value."""
 CHANGES = {"clean", "recover", "restore"}
 SHELL = {"cp", "rm", "ln", "mv", "mkdir", "mkfifo", "touch", "printf", "chmod"}
 SHORT_NAME = re.compile(r"(?<![\w.-])(\d{1,19})(?=\.(?:log|index|timeindex|txnindex|snapshot)\b)")
@@ -169,13 +171,13 @@ def _field(document: Any, name: str) -> Any:
 
 
 def _at(value: Any, name: str) -> Any:
-    """Return a field of a JSON value, of each of a list; None where it is missing."""
+    """Return a field of a JSON value, of each of a list; `MISSING`, and not None, where there is none."""
     if isinstance(value, list):
         return [_at(each, name) for each in value]
-    if not name or value is None:
+    if not name or value is None or value == MISSING:
         return value
     first, _, rest = name.partition(".")
-    return value[name] if name in value else _at(value.get(first), rest)
+    return value[name] if name in value else _at(value.get(first, MISSING), rest)
 
 
 def _in_short_lines(value: Any, indent: str = "") -> str:

@@ -146,3 +146,15 @@ def test_without_the_option_it_is_this_users(tmp_path: Path, monkeypatch: pytest
     ran = kcompact("clean", "--engine", "in-process", "--config", "cleanup.policy=compact", directory)
     assert ran.code == 0
     assert [line["event"] for line in lines(tmp_path / "journal.jsonl")] == ["begin", "end"]
+
+
+def test_a_deletion_has_no_counts(tmp_path: Path) -> None:
+    """What was not measured is null in a line of the journal, not 0."""
+    directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
+    policy = ("--config", "cleanup.policy=delete", "--config", "retention.ms=1")
+    ran = clean("--apply-retention", "--journal", journal, *policy, directory)
+    assert ran.partition["status"] == "deleted", ran
+    _, end = read_journal(journal)
+    assert end is not None
+    assert (end["status"], end["end_offset"], end["counts"]) == ("deleted", None, None)
+    assert end["deleted"]
