@@ -16,10 +16,8 @@ from kcompact.inspect.gaps import log_gaps
 from kcompact.log import batch_runs, inflate
 from kcompact.log.batch_headers import read_marker
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.partition import plan_partition
-from tests.support import log_writer
 from tests.support.damage import flip_a_bit
-from tests.support.history_logs import random_log
+from tests.support.history_logs import plan_of
 from tests.support.machine_code import switched
 
 LOGS = 24
@@ -114,11 +112,6 @@ def by_kernels(plan: CleanPlan, *, rows: int) -> Gaps:
         mock.patch.multiple(inflate, INFLATED_BYTES=300),
     ):
         return log_gaps(plan)
-
-
-def plan_of(seed: int, tmp_path: Path) -> CleanPlan:
-    spec = random_log(seed)
-    return plan_partition(log_writer.write(spec, tmp_path / str(seed)), spec.config, now_ms=spec.now_ms)
 
 
 def test_any_log_is_walked_as_a_person_would(tmp_path: Path) -> None:

@@ -19,10 +19,8 @@ from kcompact.inspect.transactions import (
 from kcompact.log import batch_runs, records
 from kcompact.log.batch_headers import Marker, read_marker
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.partition import plan_partition
-from tests.support import log_writer
 from tests.support.damage import flip_a_bit
-from tests.support.history_logs import random_log
+from tests.support.history_logs import plan_of
 from tests.support.machine_code import switched
 
 LOGS = 30
@@ -112,11 +110,6 @@ class Plain:
         if horizon is None:
             return "unstamped" if offset < self.plan.first_uncleanable_offset else "uncleanable"
         return "waiting" if horizon > self.plan.now_ms else "expired"
-
-
-def plan_of(seed: int, tmp_path: Path) -> CleanPlan:
-    spec = random_log(seed)
-    return plan_partition(log_writer.write(spec, tmp_path / str(seed)), spec.config, now_ms=spec.now_ms)
 
 
 def by_definition(plan: CleanPlan) -> TransactionReport:

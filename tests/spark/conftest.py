@@ -6,7 +6,13 @@ import pytest
 
 from kcompact.cleaner.engines import Engine
 from kcompact.engine.spark import OnSpark
-from tests.support.spark_runs import Started
+from kcompact.plan.clean_plan import CleanPlan
+from tests.support.spark_runs import Started, plan_of, write_log
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> CleanPlan:
+    return plan_of(write_log(tmp_path_factory.mktemp("log")))
 
 
 @pytest.fixture

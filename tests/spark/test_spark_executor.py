@@ -55,11 +55,6 @@ from tests.support.wrong_transaction_indexes import SPEC, WRONG
 pytestmark = SPARK
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> CleanPlan:
-    return plan_of(write_log(tmp_path_factory.mktemp("log")))
-
-
 # Same bytes
 
 

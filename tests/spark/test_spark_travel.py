@@ -22,14 +22,9 @@ from kcompact.format.block import HEADER
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.command_line import digest
-from tests.support.spark_runs import SPARK, plan_of, write_log
+from tests.support.spark_runs import SPARK
 
 pytestmark = SPARK
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> CleanPlan:
-    return plan_of(write_log(tmp_path_factory.mktemp("log")))
 
 
 @dataclass(frozen=True, kw_only=True)

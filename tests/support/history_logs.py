@@ -6,8 +6,11 @@ The text is of `log_dsl`, so a log that fails a test can be read.
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
-from tests.support import log_dsl
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.partition import plan_partition
+from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
 
 PRODUCERS = (5, 7, 8)
@@ -18,6 +21,12 @@ _CODECS = ("", "", "", " gzip", " lz4", " snappy", " zstd")
 def random_log(seed: int) -> LogSpec:
     """Return the log of a seed. Its `.txnindex` files are left out."""
     return log_dsl.parse(random_text(seed))
+
+
+def plan_of(seed: int, directory: Path) -> CleanPlan:
+    """Write the log of a seed below a directory; return its plan."""
+    spec = random_log(seed)
+    return plan_partition(log_writer.write(spec, directory / str(seed)), spec.config, now_ms=spec.now_ms)
 
 
 def random_text(seed: int) -> str:
