@@ -27,6 +27,7 @@ from tests.oracle.real_kafka import copy_log_dir, java
 from tests.support.broker_files import build_meta_properties
 from tests.support.command_line import flip, kcompact, rewrite, running_broker, server_properties
 from tests.support.patience import PATIENCE_S, becomes
+from tests.support.sick_log_dirs import orders
 
 pytestmark = pytest.mark.oracle
 
@@ -90,10 +91,6 @@ def test_a_broker_starts_where_nothing_is_found(log_dir: Path) -> None:
     assert found(log_dir) == {}
     with Broker(log_dir.parent, properties=NEVER) as broker:
         assert "ERROR" not in broker.logged
-
-
-def orders(log_dir: Path) -> Path:
-    return log_dir / "orders-0"
 
 
 def meta_properties_without_cluster(log_dir: Path) -> None:

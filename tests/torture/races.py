@@ -44,6 +44,7 @@ from tests.support.command_line import (
     settings,
     values,
 )
+from tests.support.copies import names
 from tests.support.patience import PATIENCE_S, becomes
 from tests.torture.tally import Tally
 
@@ -194,7 +195,7 @@ def _runs(scratch: Path, count: int, chance: random.Random, tally: Tally) -> Non
         delays = chance.random() * 0.1, chance.random() * 0.1
         codes = _together(*(partial(_cleaned, log_dir, delay_s) for delay_s in delays))
         if not set(codes) <= {0, 5} or values(directory) != COMPACTED or any(log_dir.glob(STAGING)):
-            tally.fail(f"two cleanings {number} after {delays}: exit codes {codes}, {_names(directory)}")
+            tally.fail(f"two cleanings {number} after {delays}: exit codes {codes}, {names(directory)}")
         else:
             tally.count(f"cleanings: {' and '.join(map(str, sorted(codes)))}")
         shutil.rmtree(log_dir)
@@ -261,7 +262,7 @@ def _changes(scratch: Path, share: float, chance: random.Random, tally: Tally) -
         with _changed_before(owner, stage, partial(CHANGES[change], directory / name), directory) as after:
             code = _cleaned(log_dir, 0.0)
         if code == 0 or digest(directory) != after[0]:
-            tally.fail(f"{change} {name} before {stage}: exit code {code}, {_names(directory)}")
+            tally.fail(f"{change} {name} before {stage}: exit code {code}, {names(directory)}")
         else:
             tally.count(f"changes: exit code {code}")
 
@@ -285,10 +286,6 @@ def _changed_before(
         yield after
     finally:
         setattr(owner, stage, real)
-
-
-def _names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
 
 
 # Signals
@@ -394,13 +391,13 @@ def _judge(what: str, code: int, error: str, sent: signal.Signals, tally: Tally)
 def _judge_files(
     what: str, turn: Path, old: dict[int, Any], tally: Tally, *, is_recovered: bool, is_swapped: bool = True
 ) -> None:
-    if left := _names(turn / "tmp"):
+    if left := names(turn / "tmp"):
         tally.fail(f"{what}: {left} in TMPDIR")
     for directory in (turn / "data").glob("orders-*"):
         temporary = [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
         staging = is_recovered and any(directory.glob(".kcompact-*"))
         if is_swapped and (temporary or staging):
-            tally.fail(f"{what}: {_names(directory)}")
+            tally.fail(f"{what}: {names(directory)}")
         elif is_swapped and values(directory) not in (old, COMPACTED):
             tally.fail(f"{what}: {directory.name} is neither old nor new")
 
