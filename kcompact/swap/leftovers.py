@@ -25,7 +25,8 @@ def read_manifests(
 ) -> dict[str, Manifest | None]:
     """Return each staging directory with its manifest; None if there is no manifest.
 
-    A staging directory that this user may not open is left out: it was not handed over, so no swap of it has begun.
+    Another user's staging directory that this user may not open is left out: it was not handed over, so no swap of it
+    has begun.
     Raises RecoveryNeededError for a manifest that is damaged, or of a partition with another identity; RefusedError if
     a file or link has the name of a staging directory.
     """
@@ -43,6 +44,8 @@ def read_manifests(
         try:
             directory.fd(name)
         except PermissionError:
+            if status.st_uid == os.geteuid():
+                raise  # It may hold the manifest of a swap that has begun.
             continue
         manifests[name] = _read_manifest(directory, name, identity)
     return manifests

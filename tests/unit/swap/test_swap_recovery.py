@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from kcompact.errors import LogChangedError, RecoveryNeededError, RefusedError
+from kcompact.format.names import TopicPartition
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap import manifest, recovery
+from kcompact.swap.identity import PartitionIdentity
+from kcompact.swap.leftovers import read_manifests
+from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard
 from tests.support import crash
@@ -231,3 +238,24 @@ def test_recovery_without_the_lock_changes_nothing(scene: Scene) -> None:
             recovery.recover(scene.directory, log_dir=scene.log_dir, lock=lock)
     (scene.log_dir / ".lock").touch()
     assert listing(scene.log_dir) == before
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_only_another_users_closed_staging_directory_is_left_out(
+    is_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A staging directory of this user may hold the manifest of a swap that has begun."""
+    name = ".kcompact-0123456789abcdef"
+    (tmp_path / name).mkdir()
+    if not is_own:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    def closed(self: OpenDirectory, below: str = "") -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), below)
+
+    identity = PartitionIdentity(topic_partition=TopicPartition("orders", 0))
+    with OpenDirectory(tmp_path) as directory:
+        monkeypatch.setattr(OpenDirectory, "fd", closed)
+        monkeypatch.setattr(OpenDirectory, "status", lambda self, below: (tmp_path / below).lstat())
+        with pytest.raises(PermissionError) if is_own else nullcontext():
+            assert read_manifests(directory, [name], identity) == {}
