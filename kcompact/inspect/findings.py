@@ -75,7 +75,7 @@ def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], Finding], *, 
 
 
 def the_others(last: Finding, problem: str) -> Finding:
-    """Return the finding that counts those that are not listed, of the kind of the last one that is."""
+    """Return a finding like the last one that is listed, with a problem that counts the others."""
     if last.error is not None:
         return of_error(type(last.error)(file=last.error.file, problem=problem))
     return Finding(severity=last.severity, file=last.file, problem=problem)

@@ -147,7 +147,7 @@ class PartitionLog:
 
     @property
     def directory(self) -> Path:
-        """The partition directory, for messages and for those that write."""
+        """The path of the partition. Messages name it, and whoever writes opens it."""
         return self.files.directory
 
     def file(self, name: str) -> LogFile:

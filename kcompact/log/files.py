@@ -100,7 +100,7 @@ class Files(Protocol):
 
     @property
     def directory(self) -> Path:
-        """The directory, for messages and for those that write."""
+        """The path of the directory. Messages name it, and whoever writes opens it."""
 
     def file(self, name: str) -> LogFile:
         """Return the file of this name, which may be missing."""

@@ -13,7 +13,6 @@ what a command prints stands below it, indented. `--rewrite` writes what happens
     index FILE COUNT                    write so many entries into an offset index
     broker [DIRECTORY]                  let a broker run on a log directory until the story ends
     broker-config LINE [LINE]...        write the server.properties of the broker that uses `logs`
-    env NAME=VALUE                      set an environment variable
     cp rm ln mkdir touch printf ...     as in a shell
     $ kcompact ...                      a command; `!` marks what it prints on standard error
     $ kcompact ... | show [NAME...]     its JSON in short lines, or only these fields of its partitions: `segments.role`
@@ -77,7 +76,6 @@ class Story:
 
     def __init__(self, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scratch = scratch
-        self.monkeypatch = monkeypatch
         self.running = contextlib.ExitStack()
         scratch.mkdir()
         monkeypatch.chdir(scratch)
@@ -107,8 +105,6 @@ class Story:
             self.running.enter_context(running_broker(self.scratch / (words or ["logs"])[0]))
         elif verb == "broker-config":
             server_properties(self.scratch / "logs", text="\n".join(words))
-        elif verb == "env":
-            self.monkeypatch.setenv(*words[0].split("=", 1))
         else:
             assert verb in SHELL, f"no such verb: {verb}"
             subprocess.run(SHORT_NAME.sub(_whole_name, lines[0]), shell=True, cwd=self.scratch, check=True)

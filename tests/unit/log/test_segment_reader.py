@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -48,11 +48,11 @@ def test_reading_between_two_positions(directory: Path) -> None:
 
 @pytest.mark.parametrize("missing", [1, 70, 1000])
 @pytest.mark.parametrize("read", [batches, headers])
-def test_a_file_that_is_too_short(directory: Path, missing: int, read: Callable[..., object]) -> None:
+def test_a_file_that_is_too_short(directory: Path, missing: int, read: Callable[..., Iterable[object]]) -> None:
     path = directory / FIRST
     size = path.stat().st_size
     with pytest.raises(CorruptBatchError):
-        list(read(LogFile.at(path), end_position=size + missing))  # type: ignore[call-overload]
+        list(read(LogFile.at(path), end_position=size + missing))
 
 
 @pytest.mark.parametrize(
