@@ -159,7 +159,7 @@ class NoteCode(StrEnum):
     LEFT_FILES_REMOVED = "left-files-removed", "removed {path}, which a killed run of kcompact had left"
     KEEPS_REPLACED = (
         "keeps-replaced",
-        "replaced segments are kept in {path}; no space is freed until you remove it: rm -r {word}",
+        "segments that are replaced are kept in {path}; no space is freed until you remove it: rm -r {word}",
     )
     KEEPS_NOTHING = "keeps-nothing", "nothing is to be cleaned, so nothing is kept in {path}"
     ACTIVE_SEGMENT_EXPIRED = (

@@ -10,6 +10,7 @@ from kcompact.clean.stages import Executor, Progress
 from kcompact.errors import ConfigError
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import named_path
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
@@ -64,6 +65,10 @@ class CleanOptions:
     def only_reads(self) -> bool:
         """Return whether the partitions are only read: a dry run, or a copy."""
         return self.dry_run or self.output is not None
+
+    def turn(self, plan: CleanPlan) -> CleanPlan:
+        """Return the plan by which a partition is cleaned or not: with retention that of what it leaves."""
+        return plan_at_turn(plan) if self.apply_retention else plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

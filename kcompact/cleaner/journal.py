@@ -25,7 +25,7 @@ from kcompact.host.user_directories import state_directory
 from kcompact.log.directory import log_dir_around
 from kcompact.log.files import open_regular
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import ExpiredSegment, certainly_expired, due_now, limit_of, plan_at_turn
+from kcompact.plan.deletion import ExpiredSegment, certainly_expired, due_now, limit_of
 from kcompact.swap.sealed_json import sealed, unsealed
 from kcompact.wording import worded
 
@@ -102,7 +102,7 @@ class Journal:
     def begin(self, plan: CleanPlan) -> None:
         """Write what decides about a cleaning, the files to replace and the segments to delete. Raises StorageError."""
         options = {name: value for name, value in asdict(self._options).items() if name != "journal"}
-        to_clean = plan_at_turn(plan) if self._options.apply_retention else plan
+        to_clean = self._options.turn(plan)
         self._append(
             "begin",
             plan,

@@ -19,7 +19,7 @@ from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import require_lockable
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import ExpiredSegment, due_now, plan_at_turn
+from kcompact.plan.deletion import ExpiredSegment, due_now
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
@@ -49,7 +49,7 @@ def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_mach
     log_dir = plan.log.log_dir.path
     require_lockable(log_dir)
     expired = due_now(plan) if options.apply_retention else ()
-    to_clean = plan_at_turn(plan) if options.apply_retention else plan
+    to_clean = options.turn(plan)
     if (to_clean.eligible or expired) and not on_other_machines:
         require_own_storage(plan.log.directory)
     if to_clean.eligible:

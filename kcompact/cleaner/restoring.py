@@ -35,6 +35,8 @@ class RestoredPartition:
 def kept_partitions(kept: Path) -> list[RestoredPartition]:
     """Return what a directory of `keep_replaced` holds, what was cleaned last first.
 
+    Put back in this order, partitions that share a checkpoint leave it as it was before the cleaning, byte for byte.
+
     Raises RefusedError for a directory that `clean --keep-replaced` has not made or that others may write to.
     """
     if not kept.exists():

@@ -50,6 +50,7 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
         locks, in_use = Locks(stack, only_check=only_check, notes_held=only_check), UseCheck(only_notes=only_check)
         stop.is_deferred = True  # A swap that has begun is always finished.
         entries = [_entry(each, kept, locks, in_use, stop, only_check=only_check) for each in partitions]
+        entries.sort(key=lambda each: each.directory)
         streams.tell_notes([*locks.notes, *in_use.notes])
 
     def show() -> None:
