@@ -155,13 +155,8 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
     """
     if plan.checkpoint_reset and plan.config.compacts:
         lock.check()
-        with _log_dir(plan, lock) as log_dir:
+        with OpenDirectory.of_log_dir(plan.log.log_dir.path, lock) as log_dir:
             write_checkpoint(log_dir, plan.log.topic_partition, plan.first_dirty_offset)
-
-
-def _log_dir(plan: CleanPlan, lock: LogDirLock) -> OpenDirectory:
-    """Return the log directory that is locked, whatever its path leads to by now."""
-    return OpenDirectory(plan.log.log_dir.path, fd=lock.directory_fd)
 
 
 # --- An eligible partition ------------------------------------------------------------------------------
@@ -268,7 +263,7 @@ def _swap_in_waves(
 ) -> WrittenGroups:
     """Write and swap in all groups, as many at a time as the space holds, and return what was written."""
     plan, lock, check = cleaning.plan, cleaning.held_lock, cleaning.progress.check
-    with _log_dir(plan, lock) as log_dir:
+    with OpenDirectory.of_log_dir(plan.log.log_dir.path, lock) as log_dir:
         identity = identity_of(directory, log_dir)
     where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
     total = WrittenGroups()
@@ -308,7 +303,7 @@ def _write_end(cleaning: Cleaning, directory: OpenDirectory) -> CheckpointNotWri
     try:
         lock.check()
         require_unchanged(directory, _untouched(plan))
-        with _log_dir(plan, lock) as log_dir:
+        with OpenDirectory.of_log_dir(plan.log.log_dir.path, lock) as log_dir:
             write_checkpoint(log_dir, plan.log.topic_partition, plan.first_uncleanable_offset)
     except Exception as problem:
         return CheckpointNotWrittenError(path=plan.log.directory, problem=as_failure(problem))

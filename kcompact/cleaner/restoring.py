@@ -11,7 +11,6 @@ from kcompact.cleaner.in_use import Locks, UseCheck
 from kcompact.cleaner.preflight import require_own_storage
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.names import TopicPartition
-from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.kept_manifest import MANIFEST, KeptPartition, read_kept
@@ -101,7 +100,7 @@ def restore_partition(
         OpenDirectory(kept, follow=True) as above,
         above.below(str(subject.topic_partition)) as links,
         OpenDirectory(directory) as partition,
-        _log_dir(directory, lock) as log_dir,
+        OpenDirectory.of_log_dir(directory.parent, lock) as log_dir,
     ):
         verified = verify_kept(partition, links, subject, log_dir, check)
         if lock is not None and not verified.is_done:
@@ -110,7 +109,3 @@ def restore_partition(
             require_checkpoint(directory.parent)
             put_back(partition, links, subject, verified, log_dir, lock, check=check)
     return verified
-
-
-def _log_dir(directory: Path, lock: LogDirLock | None) -> OpenDirectory:
-    return OpenDirectory(directory.parent, follow=True, fd=None if lock is None else lock.directory_fd)

@@ -216,7 +216,7 @@ class Cleaner:
                 if checkpoint is not None and checkpoint > offset:
                     lock = self._lock_of(directory)
                     lock.check()
-                    with OpenDirectory(directory.parent, fd=lock.directory_fd) as log_dir:
+                    with OpenDirectory.of_log_dir(directory.parent, lock) as log_dir:
                         write_checkpoint(log_dir, partition, offset)
             finally:
                 self.resume_cleaning([partition])

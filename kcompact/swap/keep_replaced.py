@@ -115,7 +115,7 @@ class KeptDirectory:
                 )
         with storage_errors(self.path / name, "make"):
             os.mkdir(name, 0o700, dir_fd=self._held.fd())
-        with self._held.below(name) as directory, OpenDirectory(lock.path.parent, fd=lock.directory_fd) as log_dir:
+        with self._held.below(name) as directory, OpenDirectory.of_log_dir(lock.path.parent, lock) as log_dir:
             kept = KeptLinks(directory, self._subject(plan, log_dir))
             try:
                 apply_steps(self._held, (SyncDir(),))

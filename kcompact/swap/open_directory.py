@@ -16,6 +16,7 @@ from types import TracebackType
 from kcompact.clean.staged_files import StagedFile
 from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage_error
 from kcompact.format.checksum import crc32c
+from kcompact.log.lock import LogDirLock
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,6 +48,11 @@ class OpenDirectory:
                 problem=f"cannot be opened: {problem}",
                 hint="Pass the directory itself, and run as the user that owns it (the broker's user).",
             ) from error
+
+    @classmethod
+    def of_log_dir(cls, log_dir: Path, lock: LogDirLock | None) -> OpenDirectory:
+        """Return a log directory: the one that is locked, whatever its path leads to by now. None: it is not locked."""
+        return cls(log_dir, follow=True, fd=None if lock is None else lock.directory_fd)
 
     def __enter__(self) -> OpenDirectory:
         return self

@@ -234,12 +234,8 @@ def _identity(directory: OpenDirectory, log_dir: Path | None, lock: LogDirLock |
     """Return what the manifests must be bound to."""
     if log_dir is None:
         return identity_of(directory, None)
-    with _opened(log_dir, lock) as opened_log_dir:
+    with OpenDirectory.of_log_dir(log_dir, lock) as opened_log_dir:
         return identity_of(directory, opened_log_dir)
-
-
-def _opened(log_dir: Path, lock: LogDirLock | None) -> OpenDirectory:
-    return OpenDirectory(log_dir, follow=True, fd=None if lock is None else lock.directory_fd)
 
 
 def _require_end_offset(
@@ -336,7 +332,7 @@ def _finish_checkpoint(
     if any(file.staged_as in staged for group in manifest.groups for file in group.files):
         return None
     try:
-        with _opened(log_dir, lock) as checkpoints:
+        with OpenDirectory.of_log_dir(log_dir, lock) as checkpoints:
             partition = manifest.identity.topic_partition
             present = read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(partition, 0)
             if present >= manifest.end_offset or not all(_is_in_place(directory, group) for group in manifest.groups):

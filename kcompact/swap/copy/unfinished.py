@@ -50,7 +50,7 @@ def unmark(directory: OpenDirectory) -> None:
 
 def sweep_log_dir(log_dir: Path, lock: LogDirLock) -> tuple[str, ...]:
     """Remove what killed runs have left in a log directory, and return the names. Raises RefusedError, StorageError."""
-    with OpenDirectory(log_dir, fd=lock.directory_fd) as directory:
+    with OpenDirectory.of_log_dir(log_dir, lock) as directory:
         removed = remove_unfinished(directory)
         status = directory.status(_UNFINISHED_CHECKPOINT)
         if status is not None and stat.S_ISREG(status.st_mode):
