@@ -175,19 +175,19 @@ def _steps(
 def _require_old_segments(directory: OpenDirectory, files: _Files, invalid: list[FileName], guard: int) -> None:
     """Raise RecoveryNeededError if new segments are to be dropped although old ones are set aside already.
 
-    Set aside are also segments that an earlier cleaning has merged into the one before: that one then reaches them.
+    A segment of the log may reach the base offset of a dropped one, or of one that is set aside: a cleaning has merged
+    that one into it.
     """
-    for name in invalid:
-        if name.suffix is Suffix.LOG and name.base_offset not in files.final_logs:
-            problem = f"the loader would drop the new segment {name.base_offset}, but the old one is gone"
-            raise _stopped(directory, problem, [str(name)])
+    new = [name for name in invalid if name.suffix is Suffix.LOG]
     aside = [name for name in files.deleted if name.suffix is Suffix.LOG and name.base_offset >= guard]
-    for name in aside:
-        if name.base_offset in files.final_logs:
+    for name in (*new, *aside):
+        base = name.base_offset
+        if base in files.final_logs:
             continue
-        before = max((base for base in files.final_logs if base < name.base_offset), default=None)
-        if before is None or end_by_headers(LogFile.at(directory.path / log_name(before)), before) <= name.base_offset:
-            problem = f"the loader would drop the new segment {guard}, but an old one is set aside already"
+        before = max((each for each in files.final_logs if each < base), default=None)
+        if before is None or end_by_headers(LogFile.at(directory.path / log_name(before)), before) <= base:
+            dropped, old = (base, "the old one is gone") if name in new else (guard, "an old one is set aside already")
+            problem = f"the loader would drop the new segment {dropped}, but {old}"
             raise _stopped(directory, problem, [str(name)])
 
 

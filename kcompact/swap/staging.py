@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
@@ -163,6 +163,8 @@ def write_manifest(
                 problem=f"too many files for one swap: {len(segments):,} segments would replace {replaced:,} files",
                 hint="Write a compacted copy with --output DIR instead.",
             )
+        if len(files) > 1:  # The manifest of the last wave must not name parts of this one.
+            apply_steps(directory, _manifest_removal_steps(staging, directory.names(staging)))
         for name, content in files:
             write_small_file(directory, f"{staging}/{name}", content, mode=0o600)
         apply_steps(directory, (SyncDir(),))  # Makes the name of the staging directory durable.
@@ -212,4 +214,19 @@ def _replaced(directory: OpenDirectory, staging: str) -> LogChangedError:
 def discard_steps(directory: OpenDirectory, staging: str) -> tuple[Step, ...]:
     """Return the steps that remove a staging directory and all files in it."""
     inside = sorted(directory.names(staging))
-    return (*(Remove(f"{staging}/{name}") for name in inside), RemoveDir(staging), SyncDir())
+    others = [name for name in inside if name != manifest_format.NAME]
+    return (
+        *_manifest_removal_steps(staging, inside),
+        *(Remove(f"{staging}/{name}") for name in others),
+        RemoveDir(staging),
+        SyncDir(),
+    )
+
+
+def _manifest_removal_steps(staging: str, inside: Collection[str]) -> tuple[Step, ...]:
+    """Return the steps that remove the manifest before one of its parts is touched: without a part it is damaged."""
+    if manifest_format.NAME not in inside:
+        return ()
+    removal = Remove(f"{staging}/{manifest_format.NAME}")
+    has_parts = sum(map(manifest_format.is_file_name, inside)) > 1
+    return (removal, SyncDir(staging)) if has_parts else (removal,)

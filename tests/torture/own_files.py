@@ -146,14 +146,18 @@ def _tried(work: Path, share: float, seed: int, points: Sequence[Point]) -> Tall
 
 
 def _own_files(place: Path) -> list[Path]:
-    """Return what the killed run has left for a later one. Parts count only with the manifest that names them."""
+    """Return what the killed run has left for a later one.
+
+    Parts count only with the manifest that names them, records of a copy only with its `copy.json`.
+    """
     manifests = sorted(place.glob("logs/*/.kcompact-*/manifest.json"))
-    parts = [part for each in manifests for part in sorted(each.parent.glob("manifest-part-*.json"))]
+    subjects = sorted(place.glob("out/.kcompact-copy/copy.json"))
     return [
         *manifests,
-        *parts,
+        *(part for each in manifests for part in sorted(each.parent.glob("manifest-part-*.json"))),
         *sorted(place.glob("kept/*/kept.json")),
-        *sorted(place.glob("out/.kcompact-copy/*.json")),
+        *subjects,
+        *(record for each in subjects for record in sorted(each.parent.glob("[0-9]*.json"))),
     ]
 
 

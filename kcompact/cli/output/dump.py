@@ -200,10 +200,10 @@ def _legacy_checksum(file: LogFile, header: Header, position: int, offset: int) 
 @lru_cache(maxsize=1)
 def _checksums_inside(file: LogFile, position: int, size_bytes: int) -> dict[int, int]:
     """Return the checksums of the records in a wrapper, by offset."""
-    (batch,) = batches(file, start_position=position, end_position=position + size_bytes)
     try:
+        (batch,) = batches(file, start_position=position, end_position=position + size_bytes)
         entries = legacy.read_entries(batch.data, max_bytes=DEFAULT_MEMORY_BYTES, file=str(file), position=position)
-    except ValueError:
+    except (ValueError, CorruptBatchError):
         return {}  # The file has changed since the record was read.
     offsets = (message.offset for message in legacy.messages_of(entries))
     return dict(zip(offsets, legacy.checksums_of(entries), strict=True))

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from kcompact.cli.output.dump import BatchRecords, LineForm, read_parts
 from kcompact.format.batch import Record, build
+from kcompact.log.files import LogFile
 from tests.support.command_line import ROOT, kcompact
 
 LEGACY = ROOT / "fixtures/logs/legacy/before/archive-0/00000000000000000000.log"
@@ -37,6 +40,19 @@ def test_old_formats(line: str) -> None:
     assert line in lines(LEGACY)
     by_runs = lines(LEGACY, "--limit", "1000")
     assert line in by_runs
+
+
+@pytest.mark.parametrize("size_bytes", [280, 0])
+def test_a_wrapper_that_is_cut_off_before_its_records_are_printed(size_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / LEGACY.name
+    path.write_bytes(LEGACY.read_bytes())
+    file = LogFile.at(path)
+    (wrapper,) = read_parts(file, start_position=272, end_position=381)
+    assert isinstance(wrapper, BatchRecords)
+    os.truncate(path, size_bytes)
+    header, position = wrapper.batch.header, wrapper.batch.position
+    fields = LineForm(label="log", file=file).record_fields(header, position, wrapper.records[0])
+    assert (fields["offset"], fields["crc"]) == (8, None)
 
 
 def test_a_change_of_leader() -> None:

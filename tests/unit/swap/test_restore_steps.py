@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,9 +50,9 @@ def state_of(log_dir: Path) -> State:
     return found
 
 
-def cleaned(tmp_path: Path, groups: Sequence[Sequence[int]]) -> Kept:
+def cleaned(tmp_path: Path, groups: Sequence[Sequence[int]], *, has_aborted: bool = True) -> Kept:
     """Build a scene, keep what its round replaces, and run the round."""
-    scene = crash.build(tmp_path / "data", groups)
+    scene = crash.build(tmp_path / "data", groups, has_aborted=has_aborted)
     before = state_of_scene(scene)
     path = tmp_path / "kept"
     path.mkdir()
@@ -121,6 +122,21 @@ def test_a_restore_that_is_stopped_is_recovered_and_completed(tmp_path: Path, gr
         count += 1
     assert ways == {"nothing-to-do", "undone", "finished", "tidied"}
     assert count > 20 * len(groups)
+
+
+@pytest.mark.usefixtures("no_sync")
+def test_a_restore_that_is_stopped_is_ended_without_its_manifest(tmp_path: Path) -> None:
+    """Done by hand as the message for a damaged manifest says."""
+    kept = cleaned(tmp_path, ((200, 300),), has_aborted=False)
+    ways = []
+    for number, state in stopped_states(kept.scene, tmp_path, restore(kept)):
+        for staging in state.directory.glob(".kcompact-*"):
+            shutil.rmtree(staging)
+        for snapshot in state.directory.glob("*.snapshot.*"):
+            snapshot.unlink()
+        ways.append(recovery.recover(state.directory, log_dir=state.log_dir, foreign=True).action)
+        assert latest_values(state.directory) == kept.scene.view, number
+    assert list(dict.fromkeys(ways))[:3] == ["nothing-to-do", "undone", "finished"]
 
 
 @pytest.mark.long

@@ -13,22 +13,26 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import LogChangedError, RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.files import FileIdentity
-from kcompact.swap import manifest, recovery
+from kcompact.swap import manifest, recovery, staging
 from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.leftovers import read_manifests
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments
-from kcompact.swap.staging import create_staging, hand_over, take_back, write_manifest
+from kcompact.swap.small_files import write_small_file
+from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
+from kcompact.swap.steps import Observer, Remove, Step, SyncDir
 from tests.support.crash import (
     IDENTITY,
     Scene,
+    Stopped,
     all_steps,
     assert_lawful,
     assert_stops,
     log_of,
     replace_content,
     stopped,
+    stopped_states,
 )
 from tests.support.sealed import edited, with_checksum
 
@@ -206,6 +210,39 @@ def test_a_swap_with_a_manifest_in_parts_is_finished(in_parts: Scene) -> None:
     stopped(in_parts, 15)
     recovery.recover(in_parts.directory, log_dir=in_parts.log_dir)
     assert_lawful(in_parts)
+
+
+def test_a_discard_may_be_stopped_between_the_parts(in_parts: Scene, tmp_path: Path) -> None:
+    steps: list[Step] = []
+
+    def discarded(scene: Scene, observer: Observer) -> None:
+        discard(scene.directory, scene.staging, after_step=observer)
+
+    for _, state in stopped_states(in_parts, tmp_path, discarded):
+        recovery.recover(state.directory, log_dir=state.log_dir)
+        assert not (state.directory / state.staging).exists()
+    discard(in_parts.directory, in_parts.staging, after_step=steps.append)
+    # A power cut keeps the manifest only together with all of its parts.
+    assert steps[:2] == [Remove(f"{in_parts.staging}/{manifest.NAME}"), SyncDir(in_parts.staging)]
+
+
+def test_the_parts_of_the_next_wave_are_not_read_with_the_last_manifest(
+    in_parts: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {path.name: path.read_bytes() for path in parts_of(in_parts)}
+
+    def stop_at_the_manifest(directory: OpenDirectory, name: str, content: bytes, *, mode: int) -> None:
+        if name.endswith(manifest.NAME):
+            raise Stopped
+        write_small_file(directory, name, content, mode=mode)
+
+    monkeypatch.setattr(staging, "write_small_file", stop_at_the_manifest)
+    monkeypatch.setattr(manifest, "_PART_INPUTS", 3)
+    with pytest.raises(Stopped):
+        write_manifest(in_parts.directory, in_parts.staging, in_parts.cleaned, identity=IDENTITY, end_offset=None)
+    assert {path.name: path.read_bytes() for path in parts_of(in_parts)} != content
+    recovery.recover(in_parts.directory, log_dir=in_parts.log_dir)
+    assert not (in_parts.directory / in_parts.staging).exists()
 
 
 def test_a_swap_of_too_many_files_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
