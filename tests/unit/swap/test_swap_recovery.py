@@ -228,8 +228,12 @@ def test_recovery_never_puts_the_checkpoint_ahead(scene: Scene, later: str, tmp_
     assert path.read_bytes() == before
 
 
-def test_recovery_without_the_lock_changes_nothing(scene: Scene) -> None:
+@pytest.mark.parametrize("left", ["a staging directory", "an unfinished checkpoint"])
+def test_recovery_without_the_lock_changes_nothing(scene: Scene, left: str) -> None:
     """A broker that stops deletes the file that kcompact has locked, and the next broker locks a new one."""
+    if left == "an unfinished checkpoint":
+        recovery.recover(scene.directory)
+        (scene.directory / "leader-epoch-checkpoint.tmp").touch()
     with log_dir_lock(scene.log_dir) as lock:
         before = listing(scene.log_dir)
         (scene.log_dir / ".lock").rename(scene.log_dir / ".lock-of-another")

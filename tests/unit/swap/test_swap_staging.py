@@ -248,7 +248,11 @@ def test_the_parts_of_the_next_wave_are_not_read_with_the_last_manifest(
 def test_a_swap_of_too_many_files_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "MAX_BYTES", manifest_of(scene).stat().st_size - 1)
     monkeypatch.setattr(manifest, "_PART_INPUTS", 2)
-    monkeypatch.setattr(manifest, "MAX_PARTS", 2)
+    write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
+    parts = len(parts_of(scene))
+    monkeypatch.setattr(manifest, "MAX_PARTS", parts)
+    write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
+    monkeypatch.setattr(manifest, "MAX_PARTS", parts - 1)
     with pytest.raises(RefusedError, match="too many files for one swap"):
         write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
 
