@@ -178,16 +178,20 @@ def _require_old_segments(directory: OpenDirectory, files: _Files, invalid: list
     A segment of the log may reach the base offset of a dropped one, or of one that is set aside: a cleaning has merged
     that one into it.
     """
-    new = [name for name in invalid if name.suffix is Suffix.LOG]
-    aside = [name for name in files.deleted if name.suffix is Suffix.LOG and name.base_offset >= guard]
-    for name in (*new, *aside):
-        base = name.base_offset
-        if base in files.final_logs:
-            continue
-        before = max((each for each in files.final_logs if each < base), default=None)
-        if before is None or end_by_headers(LogFile.at(directory.path / log_name(before)), before) <= base:
-            dropped, old = (base, "the old one is gone") if name in new else (guard, "an old one is set aside already")
-            problem = f"the loader would drop the new segment {dropped}, but {old}"
+    aside = [name for name in files.deleted if name.base_offset >= guard]
+    logs = [name for name in (*invalid, *aside) if name.suffix is Suffix.LOG]
+    missing = [name.base_offset for name in logs if name.base_offset not in files.final_logs]
+    ends: dict[int, int | None] = dict.fromkeys(files.final_logs)
+    for base in holders(missing, ends):
+        ends[base] = end_by_headers(LogFile.at(directory.path / log_name(base)), base)
+    gone = only_copies(missing, ends, began_at=0)  # A segment below all others counts as needed.
+    for name in logs:
+        if name.base_offset in gone:
+            problem = (
+                f"the loader would drop the new segment {name.base_offset}, but the old one is gone"
+                if name.temporary is Temporary.SWAP
+                else f"the loader would drop the new segment {guard}, but an old one is set aside already"
+            )
             raise _stopped(directory, problem, [str(name)])
 
 

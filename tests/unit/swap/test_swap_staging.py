@@ -213,14 +213,13 @@ def test_a_swap_with_a_manifest_in_parts_is_finished(in_parts: Scene) -> None:
 
 
 def test_a_discard_may_be_stopped_between_the_parts(in_parts: Scene, tmp_path: Path) -> None:
-    steps: list[Step] = []
-
     def discarded(scene: Scene, observer: Observer) -> None:
         discard(scene.directory, scene.staging, after_step=observer)
 
     for _, state in stopped_states(in_parts, tmp_path, discarded):
         recovery.recover(state.directory, log_dir=state.log_dir)
         assert not (state.directory / state.staging).exists()
+    steps: list[Step] = []
     discard(in_parts.directory, in_parts.staging, after_step=steps.append)
     # A power cut keeps the manifest only together with all of its parts.
     assert steps[:2] == [Remove(f"{in_parts.staging}/{manifest.NAME}"), SyncDir(in_parts.staging)]
