@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions as PlanOptions
     from kcompact.plan.partition import plan_partition as plan_partition
     from kcompact.plan.verdict import Reason as Reason
+    from kcompact.release import RELEASES as RELEASES
     from kcompact.swap.recovery import recover as recover
 
 _MODULES = {
+    "RELEASES": "release",
     "BrokerConfig": "config.broker_config",
     "CleanOptions": "cleaner.cleaning",
     "CleanPlan": "plan.clean_plan",

@@ -78,6 +78,11 @@ class NoteCode(StrEnum):
         "{file} has the node id {node_id}, and meta.properties has {stored_id}: its settings are those of another "
         "broker",
     )
+    OLDER_RELEASE = (
+        "older-release",
+        "broker {node_id} has registered {feature} {level}, so it is older than Kafka {oldest}, the oldest release "
+        "whose rules kcompact has: its own cleaner may leave other bytes",
+    )
     CLEANER_DISABLED = "cleaner-disabled", "the broker's own cleaner is switched off: {setting}=false"
     METADATA_NOT_USED = "metadata-not-used", "{name} is not used: {problem}"
     OPEN_METADATA_TRANSACTION = (

@@ -2,74 +2,91 @@
 
 A plan has its release (`config.release`), a task too (`job.release`). The code asks the release for a rule, and never
 compares version numbers. So another release is another `Release` here. What all releases share stays where it is used,
-and a file that names its own version, such as a checkpoint, is read by the module of its format.
+and a file that names its own version, such as a checkpoint, is read by the module of its format. `docs/releases.md`
+lists what differs, also what makes no difference to a stopped broker's files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from sys import float_info
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A release of Kafka. `version` is the one whose code and results kcompact is compared with.
+    """The releases of Kafka with the same first two numbers.
 
+    `name` has these, `version` is the release whose code and results kcompact is compared with.
+    `metadata_version` is the greatest level of the feature `metadata.version` that a broker of it registers.
     `defaults` has the default of each setting that kcompact uses, under the topic's name, or under the broker's name of
-    a setting that topics lack; the policy is text. `delete_horizon_magic` is the first format whose batches store a
-    delete horizon. `adds_final_time_entry`: a segment that is closed gets its greatest timestamp as the last entry of
-    its time index.
+    a setting that topics lack; the policy is text. `keeps_only_at_high_watermark`: the last batch of a round stays
+    empty only if no record follows that is replicated.
     """
 
+    name: str
     version: str
+    metadata_version: int
     defaults: Mapping[str, Any] = field(compare=False, repr=False)
-    delete_horizon_magic: int
-    adds_final_time_entry: bool
-
-    def stores_delete_horizon(self, magic: int) -> bool:
-        """Return whether a batch of this format stores its delete horizon. Rule: `MemoryRecords.filterTo`, KIP-534.
-
-        For tombstones in other batches the age of the segment decides.
-        """
-        return magic >= self.delete_horizon_magic
+    keeps_only_at_high_watermark: bool
 
     def keeps_empty_last_batch(self, next_offset: Any, upper_bound: int, high_watermark: int) -> Any:
         """Return whether a batch without records stays because it is the last batch of the round.
 
         `next_offset` is the offset after the batch: a number, or a column of them for a column of answers. The round
-        ends at `upper_bound`. This release does not ask for the high watermark.
-        Rule: `Cleaner.checkBatchRetention`, KAFKA-17076.
+        ends at `upper_bound`. Rule: `Cleaner.cleanInto`, KAFKA-17076; with `keeps_only_at_high_watermark` KAFKA-20452.
         """
-        return next_offset == upper_bound
+        return next_offset == (high_watermark if self.keeps_only_at_high_watermark else upper_bound)
 
 
-KAFKA_4_3 = Release(
-    version="4.3.1",
-    defaults={
-        "cleanup.policy": "delete",
-        "min.cleanable.dirty.ratio": 0.5,
-        "min.compaction.lag.ms": 0,
-        "max.compaction.lag.ms": (1 << 63) - 1,
-        "delete.retention.ms": 86_400_000,
-        "segment.bytes": 1_073_741_824,
-        "segment.ms": 604_800_000,
-        "segment.jitter.ms": 0,
-        "segment.index.bytes": 10_485_760,
-        "index.interval.bytes": 4096,
-        "retention.bytes": -1,
-        "retention.ms": 604_800_000,
-        "producer.id.expiration.ms": 86_400_000,
-        "transaction.max.timeout.ms": 900_000,
-        "remote.storage.enable": False,
-        "log.cleaner.enable": True,
-        "log.cleaner.dedupe.buffer.size": 134_217_728,
-        "log.cleaner.threads": 1,
-        "log.cleaner.io.buffer.load.factor": 0.9,
-        "log.cleaner.backoff.ms": 15_000,
-        "log.cleaner.io.max.bytes.per.second": float_info.max,
-    },
-    delete_horizon_magic=2,
-    adds_final_time_entry=True,
+class ReleaseSource(StrEnum):
+    """How the release of a partition is known."""
+
+    OPTION = "option"
+    REGISTRATION = "broker-registration"
+    META_PROPERTIES = "meta-properties"
+    NEWEST = "newest"
+
+
+_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "min.cleanable.dirty.ratio": 0.5,
+    "min.compaction.lag.ms": 0,
+    "max.compaction.lag.ms": (1 << 63) - 1,
+    "delete.retention.ms": 86_400_000,
+    "segment.bytes": 1_073_741_824,
+    "segment.ms": 604_800_000,
+    "segment.jitter.ms": 0,
+    "segment.index.bytes": 10_485_760,
+    "index.interval.bytes": 4096,
+    "retention.bytes": -1,
+    "retention.ms": 604_800_000,
+    "producer.id.expiration.ms": 86_400_000,
+    "transaction.max.timeout.ms": 900_000,
+    "remote.storage.enable": False,
+    "log.cleaner.enable": True,
+    "log.cleaner.dedupe.buffer.size": 134_217_728,
+    "log.cleaner.threads": 1,
+    "log.cleaner.io.buffer.load.factor": 0.9,
+    "log.cleaner.backoff.ms": 15_000,
+    "log.cleaner.io.max.bytes.per.second": float_info.max,
+}
+"""The same in all of these releases."""
+
+NEWEST = Release(
+    name="4.4", version="4.4.0", metadata_version=33, defaults=_DEFAULTS, keeps_only_at_high_watermark=True
 )
+KAFKA_4_3 = Release(
+    name="4.3", version="4.3.1", metadata_version=30, defaults=_DEFAULTS, keeps_only_at_high_watermark=False
+)
+KAFKA_4_0 = Release(
+    name="4.0", version="4.0.2", metadata_version=25, defaults=_DEFAULTS, keeps_only_at_high_watermark=False
+)
+OLDEST = Release(
+    name="3.9", version="3.9.2", metadata_version=21, defaults=_DEFAULTS, keeps_only_at_high_watermark=False
+)
+
+RELEASES = {each.name: each for each in (NEWEST, KAFKA_4_3, KAFKA_4_0, OLDEST)}
+"""By name, newest first."""

@@ -23,6 +23,7 @@ PARAMETERS = {
     "--engine": "`EngineOptions.name`",
     "--high-watermark": "`high_watermark`",
     "--journal": "`journal`",
+    "--kafka-release": "`release`",
     "--keep-replaced": "`keep_replaced`",
     "--master": "`master`",
     "--max-bytes-per-second": "`max_bytes_per_second`",

@@ -102,8 +102,7 @@ def apply_fate(
     fates = [RecordFate.KEPT] * len(records)
     if fate is Fate.FILTER and not header.is_control:
         horizon_ms = header.delete_horizon_ms
-        stores_horizon = job.release.stores_delete_horizon(header.magic)
-        if not (stores_horizon or keeps_legacy_tombstones or job.keep_tombstones):
+        if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
             horizon_ms = job.now_ms  # The age of the segment decides.
         fates = _record_fates(records, job, is_latest, delete_horizon_ms=horizon_ms)
     kept, counts = _divided(records, fates, is_latest)

@@ -13,7 +13,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.transactions import PackedTable
-from kcompact.release import KAFKA_4_3, Release
+from kcompact.release import NEWEST, Release
 
 NEVER_MS = -(1 << 63)
 """A time before every delete horizon."""
@@ -126,7 +126,7 @@ class CleanJob(ScanJob):
     delete_retention_ms: int
     keep_tombstones: bool
     last_records: dict[int, LastRecord]
-    release: Release = KAFKA_4_3
+    release: Release = NEWEST
 
     @property
     def expires_ms(self) -> int:

@@ -89,13 +89,9 @@ def _joined_log(
 
 
 def build_indexes(parts: Sequence[WrittenPart], base_offset: int, config: TopicConfig) -> tuple[bytes, bytes]:
-    """Return the `.index` and the `.timeindex` of a group. Raises RefusedError for a full index.
-
-    The kernel always adds the final time entry.
-    """
+    """Return the `.index` and the `.timeindex` of a group. Raises RefusedError for a full index."""
     interval_bytes, max_bytes = config.index_interval_bytes, config.segment_index_bytes
-    adds_final_time_entry = config.release.adds_final_time_entry
-    if kernels.in_use() and adds_final_time_entry:
+    if kernels.in_use():
         columns = as_columns(np.concatenate([part.output_table for part in parts]))
         indexes = indexes_by_kernel(
             *columns, base_offset=base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes
@@ -108,7 +104,7 @@ def build_indexes(parts: Sequence[WrittenPart], base_offset: int, config: TopicC
         for last_offset, max_timestamp, size_bytes in part.output_table.tolist():
             builder.append(last_offset, position, size_bytes, max_timestamp)
             position += size_bytes
-    return builder.finish(adds_final_time_entry=adds_final_time_entry)
+    return builder.finish()
 
 
 def indexes_by_kernel(

@@ -115,6 +115,7 @@ class Journal:
             log_start_offset=plan.log.log_start_offset,
             log_end_offset=plan.log.log_end_offset,
             reason=str(plan.reason),
+            kafka_release=plan.config.release.name,
             config=config_fields(plan.config),
             options={name: None if value is None else _plain(value) for name, value in options.items()},
             to_replace=[

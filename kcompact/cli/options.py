@@ -13,6 +13,7 @@ from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Size, Time, When
 from kcompact.cli.output import streams
+from kcompact.release import RELEASES
 
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
@@ -69,6 +70,12 @@ SETTINGS = (
         ["--log-dirs-moved"],
         is_flag=True,
         help="PATH is a copy or another mount, so log.dirs of --broker-config names other directories.",
+    ),
+    SharedOption(
+        ["--kafka-release"],
+        type=click.Choice(tuple(RELEASES)),
+        help="Use the rules of this release of Kafka. Default: the broker's own release if its files tell it, else the "
+        "newest.",
     ),
     SharedOption(
         ["--now"],
@@ -204,6 +211,7 @@ def _plan_options(
     command_config: Path | None,
     broker_config: Path | None,
     log_dirs_moved: bool,
+    kafka_release: str | None,
     now: When | None,
     include_internal: bool,
     high_watermark: int | str | None,
@@ -235,6 +243,7 @@ def _plan_options(
         broker_config=read_broker_config(broker_config, log_dirs_moved=log_dirs_moved) if broker_config else None,
         bootstrap_server=bootstrap_server,
         client=_client(command_config),
+        release=RELEASES[kafka_release] if kafka_release else None,
         high_watermark=high_watermark if isinstance(high_watermark, int) else None,
         use_log_end=high_watermark == "leo",
         include_internal=include_internal,

@@ -10,6 +10,7 @@ Imports: `host`, `errors`, `format`, `log`.
     server_properties  the file with these settings, given or searched
     layers             merges several sources of settings into one `TopicConfig`
     metadata_log       topics and their settings from the KRaft metadata log of a stopped broker
+    broker_release     the release of Kafka whose rules hold, as far as the broker's files tell it
     client/            the client's own settings: TLS, user and password
     listener           whether an address is that of a broker that the client can use
     admin_client       topics and their settings from a running cluster

@@ -28,7 +28,7 @@ from kcompact.config.settings import (
     whole_number,
 )
 from kcompact.errors import ConfigError, UnsupportedError
-from kcompact.release import KAFKA_4_3, Release
+from kcompact.release import NEWEST, Release, ReleaseSource
 
 
 def topic_config(
@@ -37,8 +37,9 @@ def topic_config(
     overrides: Sequence[Override] = (),
     broker_properties: Mapping[str, str] | None = None,
     cluster: ClusterConfig | None = None,
+    release: Release = NEWEST,
 ) -> TopicConfig:
-    """Return the effective configuration of a topic.
+    """Return the effective configuration of a topic, with the rules of a release.
 
     A later override replaces an earlier one of the same name. An override that names the topic replaces one for all
     topics. Without `cluster`, and without another source for it, `cleanup_policy` is None. With `broker_properties`
@@ -46,7 +47,7 @@ def topic_config(
     Raises ConfigError for a value that Kafka does not accept, UnsupportedError when the cluster has such a value.
     """
     broker = UNKNOWN_BROKER if broker_properties is None else BrokerConfig(properties=broker_properties)
-    return merged_config(topic, overrides=overrides, broker=broker, cluster=cluster)
+    return merged_config(topic, overrides=overrides, broker=broker, cluster=cluster, release=release)
 
 
 def merged_config(
@@ -55,7 +56,8 @@ def merged_config(
     overrides: Sequence[Override],
     broker: BrokerConfig,
     cluster: ClusterConfig | None = None,
-    release: Release = KAFKA_4_3,
+    release: Release = NEWEST,
+    release_source: ReleaseSource = ReleaseSource.NEWEST,
 ) -> TopicConfig:
     """Return the effective configuration of a topic, as `topic_config` does, from what is known of its broker."""
     builder = _TopicConfigBuilder(topic, release)
@@ -79,7 +81,7 @@ def merged_config(
     general = [override for override in overrides if override.topic is None and not is_broker_name(override.name)]
     named = [override for override in overrides if override.topic == topic]
     builder.set_topic_values({override.name: override.value for override in (*general, *named)}, options)
-    return replace(builder.build(), broker=broker)
+    return replace(builder.build(), broker=broker, release_source=release_source)
 
 
 class _TopicConfigBuilder:

@@ -53,6 +53,7 @@ from kcompact.notes import Note, NoteCode
 
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 ORIGIN = "metadata-log"
+METADATA_VERSION = "metadata.version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,9 @@ class ClusterTopic:
 class ClusterMetadata:
     """The state of a metadata log at `end_offset`. `broker_configs` has the dynamic settings by node id.
 
+    `metadata_versions` has by node id the greatest level of `metadata.version` that the broker registered, at its last
+    start.
+
     `snapshot` is the one that the state is based on; None when the log was replayed from offset 0.
     """
 
@@ -76,6 +80,7 @@ class ClusterMetadata:
     broker_configs: Mapping[int, Mapping[str, str]]
     cluster_defaults: Mapping[str, str]
     end_offset: int
+    metadata_versions: Mapping[int, int] = field(default_factory=dict)
     snapshot: MetadataSnapshotName | None = None
     notes: tuple[Note, ...] = ()
 
@@ -119,6 +124,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         broker_configs=state.broker_configs(),
         cluster_defaults=state.configs.get((ResourceType.BROKER, ""), {}),
         end_offset=end_offset,
+        metadata_versions=state.metadata_versions,
         snapshot=snapshot,
         notes=tuple(notes),
     )
@@ -144,6 +150,7 @@ class _State:
     ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    metadata_versions: dict[int, int] = field(default_factory=dict)
 
     def apply(self, record: MetadataRecord) -> None:
         """Apply one record; ignore kinds without topics and settings. Raises ValueError for a bad record."""
@@ -169,6 +176,13 @@ class _State:
                 if self.ids.get(name) == fields["topicId"]:
                     del self.ids[name]
                     self.configs.pop((ResourceType.TOPIC, name), None)
+            case MetadataKind.REGISTER_BROKER:
+                levels = {each["name"]: each["maxSupportedVersion"] for each in fields["features"]}
+                self.metadata_versions.pop(fields["brokerId"], None)
+                if METADATA_VERSION in levels:
+                    self.metadata_versions[fields["brokerId"]] = levels[METADATA_VERSION]
+            case MetadataKind.UNREGISTER_BROKER:
+                self.metadata_versions.pop(fields["brokerId"], None)
             case _:
                 pass
 

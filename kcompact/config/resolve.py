@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
+from kcompact.config.broker_release import proved_release
 from kcompact.config.layers import merged_config
 from kcompact.config.metadata_log import (
     ClusterMetadata,
@@ -38,6 +39,7 @@ from kcompact.errors import (
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
 from kcompact.notes import Note, NoteCode
+from kcompact.release import NEWEST, Release, ReleaseSource
 
 if TYPE_CHECKING:
     from kcompact.config.admin_client import LiveCluster
@@ -77,14 +79,17 @@ def configurations(
     broker_config: BrokerConfig | None,
     bootstrap_server: str | None,
     client: ClientConfig | None = None,
+    release: Release | None = None,
 ) -> dict[Path, Configured]:
     """Return the configuration of each partition directory. Without `broker_config` the broker's file is looked for.
+
+    Without `release` the rules are those of the broker's release, as far as its files prove it.
 
     A problem with a single partition is in its `problem`. Raises ConfigError for a value that Kafka does not accept,
     and if `broker_config` is that of another broker; ClusterUnreachableError; RefusedError when the cluster of
     `bootstrap_server` is not the cluster of the data.
     """
-    resolver = _Resolver(overrides, broker_config)
+    resolver = _Resolver(overrides, broker_config, release)
     if bootstrap_server is not None:
         resolver.query_cluster(bootstrap_server, client, directories)
     return {directory: resolver.resolve(directory) for directory in directories}
@@ -112,9 +117,12 @@ def _broker_of(log_dir: Path, given: BrokerConfig | None, search: BrokerSearch) 
 class _Resolver:
     """Finds the configurations of partitions. Reads the metadata of each log directory once."""
 
-    def __init__(self, overrides: Sequence[Override], broker_config: BrokerConfig | None) -> None:
+    def __init__(
+        self, overrides: Sequence[Override], broker_config: BrokerConfig | None, release: Release | None
+    ) -> None:
         self._overrides = overrides
         self._given = broker_config
+        self._release = release
         self._search = BrokerSearch()
         self._metadata_by_log_dir: dict[Path, _LogDirMetadata] = {}
         self._live: LiveCluster | None = None
@@ -150,7 +158,9 @@ class _Resolver:
         try:
             with storage_errors(directory):
                 cluster = self._cluster_config(directory, partition, notes)
-            config = self._merge(partition.topic, broker, cluster)
+            release, source, release_notes = self._release_of(directory.parent)
+            notes += release_notes
+            config = self._merge(partition.topic, broker, cluster, release, source)
             if config.compacts and not config.log_cleaner_enable:
                 notes.append(Note.of(NoteCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
             return Configured(config=config, notes=tuple(notes))
@@ -167,9 +177,25 @@ class _Resolver:
             return []
         return [Note.of(NoteCode.OTHER_BROKER, file=given.origin, node_id=given.node_id, stored_id=stored)]
 
-    def _merge(self, topic: str, broker: BrokerConfig, cluster: ClusterConfig | None) -> TopicConfig:
+    def _release_of(self, log_dir: Path) -> tuple[Release, ReleaseSource, tuple[Note, ...]]:
+        """Return the release whose rules hold, how it is known, and notes. Raises UnsupportedError."""
+        if self._release is not None:
+            return self._release, ReleaseSource.OPTION, ()
+        found = self._metadata(log_dir)
+        return proved_release(log_dir, found.properties, found.metadata, node_id=self._node_id(found))
+
+    def _merge(
+        self,
+        topic: str,
+        broker: BrokerConfig,
+        cluster: ClusterConfig | None,
+        release: Release = NEWEST,
+        source: ReleaseSource = ReleaseSource.NEWEST,
+    ) -> TopicConfig:
         """Return the configuration of a topic from the options, the broker's file and the cluster's settings."""
-        return merged_config(topic, overrides=self._overrides, broker=broker, cluster=cluster)
+        return merged_config(
+            topic, overrides=self._overrides, broker=broker, cluster=cluster, release=release, release_source=source
+        )
 
     def _cluster_config(self, directory: Path, partition: TopicPartition, notes: list[Note]) -> ClusterConfig | None:
         """Return the topic's settings in the running cluster or, if it has none, in the metadata log; add notes.

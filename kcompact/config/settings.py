@@ -27,7 +27,7 @@ from kcompact.errors import ConfigError
 from kcompact.format.text_lines import INT_MAX as INT_MAX
 from kcompact.format.text_lines import LONG_MAX as LONG_MAX
 from kcompact.readable import closest
-from kcompact.release import KAFKA_4_3, Release
+from kcompact.release import NEWEST, Release, ReleaseSource
 
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
 """Each cleaner thread of a broker must have more than this."""
@@ -78,7 +78,7 @@ class ClusterConfig:
     """Whether `broker` has the static settings too: a running broker shows them, the metadata log lacks them."""
 
 
-_DEFAULTS = KAFKA_4_3.defaults
+_DEFAULTS = NEWEST.defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,8 @@ class TopicConfig:
     log_cleaner_io_buffer_load_factor: float = _DEFAULTS["log.cleaner.io.buffer.load.factor"]
     log_cleaner_backoff_ms: int = _DEFAULTS["log.cleaner.backoff.ms"]
     log_cleaner_io_max_bytes_per_second: float = _DEFAULTS["log.cleaner.io.max.bytes.per.second"]
-    release: Release = KAFKA_4_3
+    release: Release = NEWEST
+    release_source: ReleaseSource = field(default=ReleaseSource.NEWEST, compare=False)
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
     broker: BrokerConfig = field(default=UNKNOWN_BROKER, compare=False)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, 
 
 from kcompact.errors import CorruptIndexError, CorruptTransactionIndexError, RefusedError
 from kcompact.format.names import MAX_OFFSET
-from kcompact.release import KAFKA_4_3
+from kcompact.release import NEWEST
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ TXN_ENTRY_BYTES = 34
 
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
-DEFAULT_INTERVAL_BYTES: int = KAFKA_4_3.defaults["index.interval.bytes"]
+DEFAULT_INTERVAL_BYTES: int = NEWEST.defaults["index.interval.bytes"]
 ABORTED_TXN_VERSION = 0
 
 LARGE_INDEX_BYTES = 1 << 16
@@ -355,14 +355,12 @@ class IndexBuilder:
             self._bytes_since_entry = 0
         self._bytes_since_entry += size_bytes
 
-    def finish(self, *, adds_final_time_entry: bool = True) -> tuple[bytes, bytes]:
+    def finish(self) -> tuple[bytes, bytes]:
         """Return the bytes of the `.index` and of the `.timeindex`, without zeros.
 
-        A recovery always adds the final time entry. For a segment that is closed the release decides. Rule:
-        LogSegment.recover, LogSegment.onBecomeInactiveSegment.
+        The time index gets a last entry. Rule: LogSegment.recover, LogSegment.onBecomeInactiveSegment.
         """
-        if adds_final_time_entry:
-            self._append_time()
+        self._append_time()
         return build_offset_index(self._offsets), build_time_index(self._times)
 
     def _append_time(self) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kcompact.config.client.settings import ClientConfig
     from kcompact.config.resolve import Configured
     from kcompact.config.settings import Override
+    from kcompact.release import Release
 
 
 LIKELY_SECONDS = range(10**8, 10**11)
@@ -34,7 +35,8 @@ class PlanOptions:
     `now_ms` is the one time of all decisions; `by_clock` is whether it is from the clock, which may be wrong, and not
     from the user. `topics` are shell patterns; none selects every topic. `broker_config` has the broker's static
     settings; with None the file of each log directory's broker is looked for. `client` has the settings with which the
-    cluster of `bootstrap_server` is asked; none: no encryption, no authentication. The high watermark is
+    cluster of `bootstrap_server` is asked; none: no encryption, no authentication. The rules are those of `release`;
+    with None those of the broker's release if its files tell it, else those of the newest. The high watermark is
     `high_watermark`, with `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the
     ratio only. With `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says.
 
@@ -49,6 +51,7 @@ class PlanOptions:
     broker_config: BrokerConfig | None = None
     bootstrap_server: str | None = None
     client: ClientConfig | None = None
+    release: Release | None = None
     high_watermark: int | None = None
     use_log_end: bool = False
     force: bool = False
@@ -76,4 +79,5 @@ class PlanOptions:
             broker_config=self.broker_config,
             bootstrap_server=self.bootstrap_server,
             client=self.client,
+            release=self.release,
         )

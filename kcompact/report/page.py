@@ -60,7 +60,7 @@ class PageView:
     title: str
     now: str
     version: str
-    kafka_version: str
+    kafka_releases: str
     notes: tuple[str, ...] = ()
     summary: tuple[Section | Illustrated, ...] = ()
     values: tuple[KeyFigure, ...] = ()

@@ -28,7 +28,7 @@ from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Heading, Part, Space, Table, Tone, lines, row
 from kcompact.views.segments import log_scale
-from kcompact.views.sentences import amount_of, limit_text, policy_line, topics_of, unlocked
+from kcompact.views.sentences import amount_of, limit_text, policy_line, release_line, topics_of, unlocked
 
 FEW = 3
 """So many partitions are always shown with their details."""
@@ -39,7 +39,7 @@ MOST_NOTES = 5
 LINES_OF_TOTALS = 7
 """The lines of the totals and of the next command, with the empty lines before them."""
 LINES_OF_HINT = 2
-FIXED_LINES = 8
+FIXED_LINES = 9
 """The lines of details, with the empty line before them, apart from groups and retention."""
 MOST_BASES = 12
 """How many segments of a group are named before the middle ones are only counted."""
@@ -315,6 +315,7 @@ def _details(entry: PlannedPartition) -> list[Part]:
     parts: list[Part] = [Heading(name=plan.log.directory.name)]
     if "(" in policy:
         parts.append(lines(f"policy {policy}", is_close=True))
+    parts.append(lines(f"rules of {release_line(plan.config)}", is_close=True))
     if turn.groups:
         parts += [log_scale(turn), lines(*_groups(turn), is_close=True)]
     said = []

@@ -10,7 +10,7 @@ from kcompact import readable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.walk import PlannedPartition
 from kcompact.views.parts import Cell, Items, Lines, LogScale, Part, Section, Table, Tone, cell, lines, offset, row
-from kcompact.views.sentences import policy_line, role_reason
+from kcompact.views.sentences import policy_line, release_line, role_reason
 
 if TYPE_CHECKING:
     from kcompact.inspect.contents import LogContents
@@ -35,6 +35,7 @@ def facts_parts(plan: CleanPlan, entry: PlannedPartition) -> list[Part]:
     verdict = "to be cleaned" if plan.eligible and entry.error is None else "not to be cleaned"
     items = {
         "policy": policy_line(plan.config),
+        "rules": release_line(plan.config),
         "offsets": offsets_line(plan),
         "ratio": f"{plan.cleanable_ratio:.4f}, {verdict}: {entry.reason}, {entry.explanation}",
     }

@@ -11,6 +11,7 @@ from kcompact.errors import LogDirLockedError
 from kcompact.plan.clean_plan import CleanPlan, Role
 from kcompact.plan.deletion import RetentionReason, limit_of
 from kcompact.plan.verdict import Reason
+from kcompact.release import ReleaseSource
 
 if TYPE_CHECKING:
     from kcompact.errors import KcompactError
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 # Configuration
 
+_RELEASE_SOURCES = {
+    ReleaseSource.OPTION: "by --kafka-release",
+    ReleaseSource.REGISTRATION: "the release that the broker has registered",
+    ReleaseSource.META_PROPERTIES: "because meta.properties is that of a broker with ZooKeeper",
+    ReleaseSource.NEWEST: "the newest; no file tells the broker's release",
+}
+
 
 def policy_line(config: TopicConfig) -> str:
     """Return the policy, with its source unless that is --config."""
@@ -27,6 +35,11 @@ def policy_line(config: TopicConfig) -> str:
     if config.policy_text is None or setting is None or setting.source is Source.OPTION:
         return config.policy_text or "unknown"
     return f"{config.policy_text or 'none'} ({config.source_of('cleanup.policy')})"
+
+
+def release_line(config: TopicConfig) -> str:
+    """Return the release whose rules hold, and how it is known."""
+    return f"Kafka {config.release.name}, {_RELEASE_SOURCES[config.release_source]}"
 
 
 def limit_text(plan: CleanPlan, reason: RetentionReason) -> str:

@@ -260,7 +260,7 @@ class Compared(Scene):
         theirs = self.scratch / f"theirs-{self.copies}"
         shutil.copytree(self.log_dir, theirs, copy_function=shutil.copy2)
         output = super().clean(words)
-        if not OURS_ALONE & {*words} and not self.spec.lone:
+        if self.is_compared(words):
             self.kafka.clean(theirs, **self.options())
             found = [line for line in differences(self.log_dir, theirs) if CLEANED.match(line)]
             assert found == [], log_dsl.text_of(read_segments(theirs / self.spec.name))
@@ -270,7 +270,7 @@ class Compared(Scene):
     def plan(self, words: list[str]) -> CleanPlan:
         plan = super().plan(words)
         is_ours = plan.reason in (Reason.INTERNAL, Reason.UNCLEAN_SHUTDOWN)
-        if not OURS_ALONE & {*words} and not self.spec.lone and not is_ours:
+        if self.is_compared(words) and not is_ours:
             reply = self.kafka.plan(self.log_dir, **self.options())
             for theirs in reply["partitions"]:
                 for field in PLANNED if theirs["compacted"] else ():
@@ -279,6 +279,11 @@ class Compared(Scene):
                     assert [[segment.base_offset for segment in group] for group in plan.groups] == theirs["groups"]
                 self.compared += 1
         return plan
+
+    def is_compared(self, words: list[str]) -> bool:
+        """Return whether Kafka does this too, and whether this Kafka has the rules of the story."""
+        is_kafkas = not OURS_ALONE & {*words} and not self.spec.lone
+        return is_kafkas and self.spec.release.version == self.kafka.version()["kafka"]
 
     def options(self) -> dict[str, Any]:
         """Return what Kafka is told; a broker takes small segments under another name only."""

@@ -43,12 +43,13 @@ from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import log_name
 from kcompact.format.producer_snapshot import ProducerEntry
+from kcompact.release import RELEASES
 from tests.support.log_writer import DAY_ZERO, DEFAULT_TIME, LogSpec, SegmentSpec
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _MARKERS = {"abort": 0, "commit": 1}
-_OWN_SETTINGS = {"name", "now", "checkpoint", "start", "hw", "recovery", "lone", "unclean"}
+_OWN_SETTINGS = {"name", "now", "checkpoint", "start", "hw", "recovery", "lone", "unclean", "release"}
 
 
 # --- Text to values ---------------------------------------------------------------------------------------
@@ -110,6 +111,7 @@ def _with_settings(spec: LogSpec, words: Sequence[str]) -> LogSpec:
         recovery_point=int(own["recovery"]) if "recovery" in own else spec.recovery_point,
         lone=spec.lone or "lone" in own,
         unclean=spec.unclean or "unclean" in own,
+        release=RELEASES[own["release"]] if "release" in own else spec.release,
     )
 
 

@@ -32,6 +32,7 @@ from kcompact.format.index import DEFAULT_INTERVAL_BYTES, AbortedTxn, IndexBuild
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name, txn_index_name
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA, MetaProperties
+from kcompact.release import NEWEST, Release
 from tests.support.broker_files import (
     build_clean_shutdown,
     build_meta_properties,
@@ -92,6 +93,7 @@ class LogSpec:
     meta_properties: MetaProperties = BROKER
     lone: bool = False
     unclean: bool = False
+    release: Release = NEWEST
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -104,7 +106,9 @@ class LogSpec:
         """The effective configuration. `cleanup.policy` is `compact` unless `settings` has another."""
         settings = {"cleanup.policy": "compact", **self.settings}
         return topic_config(
-            self.topic_partition.topic, overrides=[Override(name=name, value=settings[name]) for name in settings]
+            self.topic_partition.topic,
+            overrides=[Override(name=name, value=settings[name]) for name in settings],
+            release=self.release,
         )
 
 

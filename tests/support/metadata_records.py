@@ -13,6 +13,19 @@ _CHANGED_REPLICAS = 2
 """The tag of the field in a record about a changed partition."""
 
 
+class RegisterBrokerRecord(NamedTuple):
+    """A broker has started. `levels` has the greatest level of each feature that it knows."""
+
+    node_id: int
+    levels: tuple[tuple[str, int], ...]
+
+
+class UnregisterBrokerRecord(NamedTuple):
+    """A broker was removed from the cluster. Later fields are not parsed."""
+
+    node_id: int
+
+
 class TopicRecord(NamedTuple):
     """A topic was created."""
 
@@ -74,7 +87,9 @@ class AbortTransaction(NamedTuple):
 
 
 MetadataRecord = (
-    TopicRecord
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | TopicRecord
     | PartitionRecord
     | PartitionChangeRecord
     | ConfigRecord
@@ -92,6 +107,11 @@ def record_of(decoded: Decoded) -> MetadataRecord:
     topic_id = decode_uuid(fields.get("topicId", "")) or b""
     replicas = tuple(fields["replicas"]) if "replicas" in fields else None
     match MetadataKind(decoded.type.number):
+        case MetadataKind.REGISTER_BROKER:
+            levels = tuple((each["name"], each["maxSupportedVersion"]) for each in fields["features"])
+            return RegisterBrokerRecord(fields["brokerId"], levels)
+        case MetadataKind.UNREGISTER_BROKER:
+            return UnregisterBrokerRecord(fields["brokerId"])
         case MetadataKind.TOPIC:
             return TopicRecord(fields["name"], topic_id)
         case MetadataKind.PARTITION:
@@ -116,15 +136,22 @@ def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
     """Return the value of a record of version 0, followed by the encoded `tagged` fields, by default none."""
     body: bytes
     match record:
+        case RegisterBrokerRecord(node_id, levels):
+            key, body = MetadataKind.REGISTER_BROKER, _int32(node_id) + bytes(16 + 8) + b"\1"  # no endpoint
+            body += write_uvarint(len(levels) + 1)
+            body += b"".join(_string(name) + bytes(2) + level.to_bytes(2, "big") + b"\0" for name, level in levels)
+            body += b"\0\0"  # no rack, not fenced
+        case UnregisterBrokerRecord(node_id):
+            key, body = MetadataKind.UNREGISTER_BROKER, _int32(node_id) + bytes(8)
         case TopicRecord(name, topic_id):
             key, body = MetadataKind.TOPIC, _string(name) + topic_id
         case PartitionRecord(partition, topic_id, replicas):
             key, body = (
                 MetadataKind.PARTITION,
-                partition.to_bytes(4, "big", signed=True) + topic_id + _node_ids(replicas),
+                _int32(partition) + topic_id + _node_ids(replicas),
             )
         case PartitionChangeRecord(partition, topic_id, changed):
-            key, body = MetadataKind.PARTITION_CHANGE, partition.to_bytes(4, "big", signed=True) + topic_id
+            key, body = MetadataKind.PARTITION_CHANGE, _int32(partition) + topic_id
             if changed is not None:
                 field = _node_ids(changed)
                 tagged = bytes((1, _CHANGED_REPLICAS)) + write_uvarint(len(field)) + field
@@ -155,8 +182,12 @@ def write_uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def _int32(number: int) -> bytes:
+    return number.to_bytes(4, "big", signed=True)
+
+
 def _node_ids(ids: Sequence[int]) -> bytes:
-    return write_uvarint(len(ids) + 1) + b"".join(node_id.to_bytes(4, "big", signed=True) for node_id in ids)
+    return write_uvarint(len(ids) + 1) + b"".join(map(_int32, ids))
 
 
 def _string(text: str) -> bytes:

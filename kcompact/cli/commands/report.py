@@ -181,7 +181,7 @@ def _page(
     *,
     print_data: bool,
 ) -> str:
-    from kcompact.release import KAFKA_4_3
+    from kcompact.release import RELEASES
     from kcompact.report import overview
     from kcompact.report.page import PageView, rendered
     from kcompact.report.reading import MOST_DETAILED
@@ -189,13 +189,14 @@ def _page(
     several = len(facts) > 1
     detailed = [each for each in facts[:MOST_DETAILED] if each.plan is not None]
     anchors = {each.directory: f"partition-{number}" for number, each in enumerate(detailed, 1)}
+    releases = {each.plan.config.release.name for each in facts if each.plan is not None}
     title = ", ".join(readable.shown(path) for path in paths) if several else readable.shown(facts[0].name)
     return rendered(
         PageView(
             title=title,
             now=readable.time(options.now_ms),
             version=__version__,
-            kafka_version=KAFKA_4_3.version,
+            kafka_releases=" and ".join(name for name in RELEASES if name in releases),
             notes=tuple(readable.shown(note.text) for note in notes),
             summary=overview.summary_sections(facts, anchors) if several else (),
             values=overview.summary_values(facts) if several else (),

@@ -30,6 +30,7 @@ from kcompact.plan.discovery import LeftOutKind
 from kcompact.plan.partition import hint_for
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
+from kcompact.release import RELEASES, ReleaseSource
 from kcompact.views.sentences import clean_below_offset, role_reason
 
 # Which partition, and its error
@@ -125,6 +126,8 @@ PLAN = Shape(
         "[found](cli.md#the-brokers-own-file); words for the environment; null without one",
         "config.broker.origin",
     ),
+    Field("kafka_release", choice(tuple(RELEASES)), "the release of Kafka whose rules hold", "config.release.name"),
+    Field("kafka_release_source", choice(ReleaseSource), "how it is known", "config.release_source"),
     Field("log_start_offset", INTEGER, "as a broker would have it after loading the log", "log.log_start_offset"),
     Field("log_end_offset", INTEGER, "as a broker would have it after loading the log", "log.log_end_offset"),
     Field("high_watermark", INTEGER, "as a broker would have it after loading the log"),

@@ -49,6 +49,8 @@ _SHORT_MAX = (1 << 15) - 1
 class MetadataKind(enum.IntEnum):
     """The types of records that a cleaning depends on."""
 
+    REGISTER_BROKER = 0
+    UNREGISTER_BROKER = 1
     TOPIC = 2
     PARTITION = 3
     CONFIG = 4
@@ -400,10 +402,18 @@ METADATA_TYPES = by_number(
 _KINDS = frozenset(map(int, MetadataKind))
 
 _OF_ANY_VERSION = {
+    int(MetadataKind.REGISTER_BROKER): (
+        read_fields,
+        struct(*METADATA_TYPES[MetadataKind.REGISTER_BROKER].value.fields[:6]),
+    ),
+    int(MetadataKind.UNREGISTER_BROKER): (
+        read_fields,
+        struct(*METADATA_TYPES[MetadataKind.UNREGISTER_BROKER].value.fields[:1]),
+    ),
     int(MetadataKind.PARTITION): (read_fields, struct(*METADATA_TYPES[MetadataKind.PARTITION].value.fields[:3])),
     int(MetadataKind.PARTITION_CHANGE): (read_struct, METADATA_TYPES[MetadataKind.PARTITION_CHANGE].value),
 }
 """The types whose later versions are read too, and what of them: later fields do not matter to a cleaning.
 
-Of a partition only its number, the topic's id and the replicas matter.
+Of a partition only its number, the topic's id and the replicas matter, of a broker its number and the features.
 """

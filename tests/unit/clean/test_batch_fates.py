@@ -21,6 +21,7 @@ def job(
     return replace(
         JOB,
         upper_bound_offset=upper_bound_offset,
+        high_watermark=upper_bound_offset,
         now_ms=NOW,
         keep_tombstones=keep_tombstones,
         last_records=last_records,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from kcompact.clean.filter import clean_batch
 from kcompact.clean.job import RecordCounts
 from kcompact.errors import RefusedError
 from kcompact.format.batch import DELETE_HORIZON_BIT, parse_batches, read_header
-from kcompact.release import KAFKA_4_3
 from tests.support import log_dsl
 from tests.support.parts import job_of
 
@@ -43,13 +41,3 @@ def test_a_negative_horizon_counts_and_is_not_written_again(tmp_path: Path) -> N
     assert cleaned.counts == RecordCounts(read=3, kept=1, superseded=1, expired=1, kept_latest=1)
     assert (cleaned.stats.messages_read, cleaned.stats.messages_written) == (3, 1)
     assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms is None
-
-
-@pytest.mark.parametrize("stores_horizon", [True, False])
-def test_without_a_stored_horizon_the_age_of_the_segment_decides(tmp_path: Path, stores_horizon: bool) -> None:
-    (data,) = log_dsl.parse("log\n0: [a=1 b=~]").segments[0].batches
-    (source,) = parse_batches(data, file="f")
-    release = replace(KAFKA_4_3, delete_horizon_magic=2 if stores_horizon else 3)
-    job = replace(job_of(tmp_path), release=release)
-    cleaned = clean_batch(source, job, [True, True], keeps_legacy_tombstones=False, file="f")
-    assert (cleaned.counts.kept, cleaned.counts.expired) == ((2, 0) if stores_horizon else (1, 1))

@@ -148,10 +148,10 @@ def test_a_batch_through_its_cleanings() -> None:
     assert cleaned(B, [101, 102], replace(CLEANING, now_ms=HORIZON - 1)) == B
     assert cleaned(B, [101, 102], replace(CLEANING, now_ms=HORIZON)) == C
     assert cleaned(C, [101], replace(CLEANING, now_ms=HORIZON + DAY)) == C
-    assert cleaned(C, [], replace(CLEANING, upper_bound_offset=103)) == D
+    assert cleaned(C, [], replace(CLEANING, upper_bound_offset=103, high_watermark=103)) == D
     assert cleaned(C, []) is None
     assert cleaned(D, []) is None
-    assert cleaned(D, [], replace(CLEANING, upper_bound_offset=103)) == D
+    assert cleaned(D, [], replace(CLEANING, upper_bound_offset=103, high_watermark=103)) == D
 
 
 def test_keeping_tombstones_sets_horizons_and_removes_nothing() -> None:
