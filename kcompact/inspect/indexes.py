@@ -153,8 +153,8 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
     is_short = greatest is not None and last.timestamp < greatest and not file.is_active
     if is_short and is_time_of_batch(file.file.with_suffix(Suffix.LOG), last):
         problem = (
-            f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}: a broker of Kafka 4.4 or newer "
-            "has started again before it closed the segment. The planner uses the last entry, as Kafka does"
+            f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}: a broker of Kafka 4.4 or "
+            "newer has started again before it closed the segment. The planner uses the last entry, as Kafka does"
         )
         yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
         return
