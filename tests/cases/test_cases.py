@@ -283,7 +283,7 @@ class Compared(Scene):
     def is_compared(self, words: list[str]) -> bool:
         """Return whether Kafka does this too, and whether this Kafka has the rules of the story."""
         is_kafkas = not OURS_ALONE & {*words} and not self.spec.lone
-        return is_kafkas and self.spec.release.version == self.kafka.version()["kafka"]
+        return is_kafkas and self.spec.release is release_of(self.kafka.version)
 
     def options(self) -> dict[str, Any]:
         """Return what Kafka is told; a broker takes small segments under another name only."""

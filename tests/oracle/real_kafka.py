@@ -5,8 +5,8 @@
         kafka.write(log_dir, "prices", config=CONFIG, now_ms=T, actions=actions)
         turns = kafka.clean(log_dir, config=CONFIG, now_ms=T + 1000)["turns"]
 
-The Java side is `fixtures/kafka`; the requests and replies are described in its `Oracle.java`. Needs a JDK 17
-and, the first time, Maven. `plan` and `load` work on a copy unless told otherwise, `write` and `clean` on the
+`driver` builds the Java side; the requests and replies are described in its `Oracle.java`. Needs a JDK 17 and, the first
+time, Maven. `plan` and `load` work on a copy unless told otherwise, `write` and `clean` on the
 directory itself.
 """
 
@@ -24,16 +24,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from filelock import FileLock
-
+from tests.oracle.driver import NEWEST, build, class_path
 from tests.support.patience import PATIENCE_S
 
 Json = dict[str, Any]
 Config = Mapping[str, str]
 
-PROJECT = Path(__file__).resolve().parents[2] / "fixtures" / "kafka"
-LIBRARIES = PROJECT / "target" / "lib"
-MAIN_JAR = PROJECT / "target" / "kafka-oracle.jar"
 JVM_OPTIONS = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
@@ -64,32 +60,10 @@ class CoordinatorRecord(NamedTuple):
     value: bytes | None
 
 
-def build() -> None:
-    """Build the Java side if its sources are newer than its jar; raise with Maven's output if that fails."""
-    with FileLock(PROJECT / ".build.lock"):  # Tests run in several processes.
-        _build()
-
-
-def _build() -> None:
-    sources = [PROJECT / "pom.xml", *PROJECT.glob("src/**/*.*")]
-    newest = max(source.stat().st_mtime for source in sources)
-    if MAIN_JAR.exists() and LIBRARIES.is_dir() and MAIN_JAR.stat().st_mtime >= newest:
-        return
-    command = ["mvn", "-q", "-B", "-f", str(PROJECT), "package"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-
-
 def java() -> str:
     """Return the `java` to run: the one of JAVA_HOME if set, else the one on the path."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
-
-
-def class_path() -> str:
-    """Return our jar and all of Kafka's, for `java -cp`."""
-    return os.pathsep.join([str(MAIN_JAR), str(LIBRARIES / "*")])
 
 
 def copy_log_dir(source: Path, target: Path) -> Path:
@@ -179,11 +153,12 @@ def _decoded(row: list[Any]) -> Record:
 
 
 class RealKafka:
-    """A running JVM with Kafka's log and cleaner in it; a context manager."""
+    """A running JVM with the log and the cleaner of one version of Kafka in it; a context manager."""
 
-    def __init__(self) -> None:
-        build()
-        command = [java(), *JVM_OPTIONS, "-cp", class_path(), "kcompact.oracle.Oracle"]
+    def __init__(self, version: str = NEWEST) -> None:
+        build(version)
+        self.version = version
+        command = [java(), *JVM_OPTIONS, "-cp", class_path(version), "kcompact.oracle.Oracle"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
 
     def __enter__(self) -> RealKafka:
@@ -223,8 +198,8 @@ class RealKafka:
             raise KafkaError(reply)
         return reply
 
-    def version(self) -> Json:
-        """Return {"kafka": …, "java": …}."""
+    def versions(self) -> Json:
+        """Return {"kafka": …, "java": …}, as the process itself says."""
         return self.call("version")
 
     def write(
