@@ -15,7 +15,7 @@ from kcompact.format import index
 from kcompact.format.names import Suffix
 from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import PartitionLog
-from kcompact.log.index_files import contradiction, index_or_log, is_time_of_batch, read_offset_index, read_time_index
+from kcompact.log.index_files import contradiction, index_or_log, read_offset_index, read_time_index
 from kcompact.log.producer_state import replay_start
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
@@ -90,11 +90,9 @@ def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
 
 
 def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
-    """Raise CorruptIndexError where a time index does not end as a broker leaves it.
+    """Raise CorruptIndexError where a time index does not end with its segment's greatest timestamp.
 
-    A broker that closes a segment adds the greatest timestamp. If it has started again since, and is of 4.4 or newer,
-    it knows only what came after the last entry of its last run, so the index can end with the time of another batch.
-    An index without entries is allowed. Rule: `LogSegment.onBecomeInactiveSegment`, `LogSegment.close`.
+    An index without entries is allowed. Rule: `LogSegment.onBecomeInactiveSegment`.
     """
     greatest: dict[str, int] = {}
     for split, _, summary, _ in scanned:
@@ -104,10 +102,7 @@ def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
         if file is None or segment.size_bytes == 0:
             continue
         entries = read_time_index(file)
-        if not entries or entries[-1].timestamp == greatest[segment.log_name]:
-            continue
-        last = index.last_time_entry(entries, base_offset=file.base_offset)
-        if last.timestamp > greatest[segment.log_name] or not is_time_of_batch(file.with_suffix(Suffix.LOG), last):
+        if entries and entries[-1].timestamp != greatest[segment.log_name]:
             raise CorruptIndexError(
                 file=str(file),
                 position=(len(entries) - 1) * index.TIME_ENTRY_BYTES,

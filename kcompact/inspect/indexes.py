@@ -20,7 +20,7 @@ from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, first_of, 
 from kcompact.inspect.verified_segment import OffsetPositions, VerifiedSegment
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import Files, LogFile
-from kcompact.log.index_files import is_time_of_batch, read_offset_index, read_time_index
+from kcompact.log.index_files import read_offset_index, read_time_index
 from kcompact.log.transaction_index import TransactionIndexJudge, read_transaction_index
 from kcompact.log.transactions import read_transaction_tables, rows_of_all
 
@@ -150,15 +150,7 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
             yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
         return
     last = index.last_time_entry(entries, base_offset=file.base_offset)
-    is_short = greatest is not None and last.timestamp < greatest and not file.is_active
-    if is_short and is_time_of_batch(file.file.with_suffix(Suffix.LOG), last):
-        problem = (
-            f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}: a broker of Kafka 4.4 or "
-            "newer has started again before it closed the segment. The planner uses the last entry, as Kafka does"
-        )
-        yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
-        return
-    if greatest is None or last.timestamp > greatest or is_short:
+    if greatest is None or last.timestamp > greatest or (last.timestamp < greatest and not file.is_active):
         problem = f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}"
     elif contents.last_offset is not None and last.offset > contents.last_offset:
         problem = f"the last entry is for offset {last.offset}, the log ends at {contents.last_offset}"

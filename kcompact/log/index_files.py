@@ -18,7 +18,7 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.format import index, legacy
-from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetEntry, TimeEntry, TimestampOffset
+from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.log.files import LogFile, OpenFile
 from kcompact.log.segment_reader import headers, verified_batches
@@ -135,17 +135,6 @@ def is_batch(log: LogFile, position: int, last_offset: int) -> bool:
     except CorruptBatchError:
         return False
     return found is not None and found[1].last_offset == last_offset
-
-
-def is_time_of_batch(log: LogFile, entry: TimestampOffset) -> bool:
-    """Return whether a batch with the offset of a time entry has the entry's timestamp as its greatest.
-
-    Raises CorruptBatchError, RefusedError, StorageError.
-    """
-    for _, header in headers(log, start_position=position_near(log, entry.offset)):
-        if header.last_offset >= entry.offset:
-            return header.base_offset <= entry.offset and header.max_timestamp == entry.timestamp
-    return False
 
 
 def position_near(log: LogFile, offset: int) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.bench import cases, logs, plot, results, shapes
 from tests.bench.measured import CommandFailedError
 from tests.bench.runner import Bench, Measured, WrongResultError
-from tests.oracle import real_kafka
+from tests.oracle import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "all"
@@ -71,7 +71,7 @@ def main() -> int:
         planned = shapes.chosen(_options(wanted))
     except ValueError as error:
         parser().error(str(error))
-    real_kafka.build()
+    driver.build()
     wanted.cache.mkdir(parents=True, exist_ok=True)
     refuse_without_room(planned, wanted.cache.resolve())
     environment = dict(os.environ)

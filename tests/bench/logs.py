@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kcompact.format.codec import Codec, decompress
 from tests.bench.cases import LogSpec
-from tests.oracle import real_kafka
+from tests.oracle import driver, real_kafka
 
 TOPIC = "prices"
 CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -47,7 +47,7 @@ def java_command(program: str, *, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
     """Return the command of a benchmark program in a JVM with a broker's heap, or more for a larger buffer."""
     heap = BROKER_HEAP_BYTES + max(0, dedupe_buffer_bytes - DEDUPE_BUFFER_BYTES)
     sizes = [f"-Xms{heap >> 20}m", f"-Xmx{heap >> 20}m"]
-    return [real_kafka.java(), *JVM_OPTIONS, *sizes, "-cp", real_kafka.class_path(), f"kcompact.bench.{program}"]
+    return [real_kafka.java(), *JVM_OPTIONS, *sizes, "-cp", driver.class_path(), f"kcompact.bench.{program}"]
 
 
 def dump_log_command(log_dir: Path) -> list[str]:
@@ -56,7 +56,7 @@ def dump_log_command(log_dir: Path) -> list[str]:
     One argument names all files, so it has short names: the command runs in the log directory.
     """
     files = [path.relative_to(log_dir) for path in sorted(log_dir.glob("*/*.log")) if path.stat().st_size]
-    tool = ["-Xmx256M", "-cp", real_kafka.class_path(), "org.apache.kafka.tools.DumpLogSegments"]
+    tool = ["-Xmx256M", "-cp", driver.class_path(), "org.apache.kafka.tools.DumpLogSegments"]
     options = ["--deep-iteration", "--print-data-log", "--files", ",".join(map(str, files))]
     return ["env", "-C", str(log_dir), real_kafka.java(), *JVM_OPTIONS, *tool, *options]
 

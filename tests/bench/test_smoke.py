@@ -13,7 +13,7 @@ from tests.bench import __main__ as command
 from tests.bench import cases, logs, results, runner, shapes
 from tests.bench.cases import Case, LogSpec
 from tests.bench.shapes import Wanted
-from tests.oracle import real_kafka
+from tests.oracle import driver, real_kafka
 from tests.support.command_line import environment
 
 pytestmark = pytest.mark.oracle
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def bench(tmp_path: Path) -> runner.Bench:
-    real_kafka.build()
+    driver.build()
     return runner.Bench(
         cache=tmp_path / "logs",
         work=tmp_path / "work",

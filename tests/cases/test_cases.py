@@ -282,6 +282,8 @@ class Compared(Scene):
 
     def is_compared(self, words: list[str]) -> bool:
         """Return whether Kafka does this too, and whether this Kafka has the rules of the story."""
+        from tests.oracle.driver import release_of
+
         is_kafkas = not OURS_ALONE & {*words} and not self.spec.lone
         return is_kafkas and self.spec.release is release_of(self.kafka.version)
 

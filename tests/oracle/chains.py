@@ -43,6 +43,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
+from tests.oracle.driver import release_of
 from tests.oracle.real_kafka import Json, RealKafka, Record, copy_log_dir
 from tests.support.committed_view import misleads
 from tests.support.compare import differences, files
@@ -272,9 +273,8 @@ class _Chains:
             overrides = [Override(name=name, value=value) for name, value in config.items()]
             expiration = str(settings["producer_id_expiration_ms"])
             overrides.append(Override(name="producer.id.expiration.ms", value=expiration))
-            plans[directory.name] = plan_partition(
-                directory, topic_config(topic, overrides=overrides), now_ms=settings["now_ms"]
-            )
+            effective = topic_config(topic, overrides=overrides, release=release_of(self.kafka.version))
+            plans[directory.name] = plan_partition(directory, effective, now_ms=settings["now_ms"])
         return plans
 
     def clean_with_kcompact(self, log_dir: Path, settings: Json) -> _Cleaned:

@@ -74,11 +74,12 @@ def _build(version: str) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     overlays = [each for each in IN_SCALA if _numbers(version) <= _numbers(each)]
     kept = {f"{name}.java" for name in OF_A_CLEANING} if overlays else None
-    shutil.copytree(
-        PROJECT / "src" / "main",
-        directory / "src" / "main",
-        ignore=lambda _, names: [name for name in names if kept and name.endswith(".java") and name not in kept],
-    )
+
+    def left_out(_: str, names: list[str]) -> list[str]:
+        return [name for name in names if (kept and name.endswith(".java") and name not in kept) or name == unneeded]
+
+    unneeded = "bench" if _numbers(version) < _numbers(NEWEST) else ""
+    shutil.copytree(PROJECT / "src" / "main", directory / "src" / "main", ignore=left_out)
     for overlay in overlays:
         shutil.copytree(PROJECT / overlay, directory / "src" / "main", dirs_exist_ok=True)
     shutil.copy(PROJECT / "pom.xml", directory)

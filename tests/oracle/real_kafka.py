@@ -5,9 +5,8 @@
         kafka.write(log_dir, "prices", config=CONFIG, now_ms=T, actions=actions)
         turns = kafka.clean(log_dir, config=CONFIG, now_ms=T + 1000)["turns"]
 
-`driver` builds the Java side; the requests and replies are described in its `Oracle.java`. Needs a JDK 17 and, the first
-time, Maven. `plan` and `load` work on a copy unless told otherwise, `write` and `clean` on the
-directory itself.
+`driver` builds the Java side; the requests and replies are described in its `Oracle.java`. `plan` and `load` work on a
+copy unless told otherwise, `write` and `clean` on the directory itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Compare kcompact with Kafka's own cleaner on many odd logs.
 
     python -m tests.oracle.run --logs 2000 --seed 1 --jobs 2      # the seeds 1 to 2000
+    python -m tests.oracle.run --kafka 4.0.2                      # the cleaner of another version of Kafka
     python -m tests.oracle.run --replay tests/oracle/failures/17/spec.json
 
 Each job has its own JVM. A log that differs is made as small as it can be and still differ, and written to
@@ -23,8 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.oracle.chains import Outcome, compare
+from tests.oracle.driver import NEWEST, build
 from tests.oracle.odd_logs import odd_spec
-from tests.oracle.real_kafka import Json, RealKafka, build
+from tests.oracle.real_kafka import Json, RealKafka
 from tests.oracle.shrink import shrink
 from tests.support.machine_code import switched
 
@@ -74,9 +76,9 @@ def scratch_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="kcompact-oracle-", dir=directory)
 
 
-def work(seeds: Iterable[int]) -> Iterator[Result]:
-    """Compare the logs of these seeds, in one JVM."""
-    with scratch_directory() as scratch, RealKafka() as kafka:
+def work(seeds: Iterable[int], version: str) -> Iterator[Result]:
+    """Compare the logs of these seeds with a version of Kafka, in one JVM."""
+    with scratch_directory() as scratch, RealKafka(version) as kafka:
         tempfile.tempdir = scratch
         for seed in seeds:
             spec = odd_spec(seed)
@@ -101,19 +103,20 @@ def write_failure(kafka: RealKafka, spec: Json, outcome: Outcome, scratch: Path)
     return path
 
 
-def _job(first: int, end: int, step: int, results: multiprocessing.Queue[Result | None]) -> None:
+def _job(first: int, end: int, step: int, version: str, results: multiprocessing.Queue[Result | None]) -> None:
     try:
-        for result in work(range(first, end, step)):
+        for result in work(range(first, end, step), version):
             results.put(result)
     finally:
         results.put(None)
 
 
-def run_all(first: int, end: int, jobs: int) -> Totals:
+def run_all(first: int, end: int, jobs: int, version: str = NEWEST) -> Totals:
     """Compare the logs of the seeds [first, end) in `jobs` processes, with progress on stderr."""
     results: multiprocessing.Queue[Result | None] = multiprocessing.Queue()
     workers = [
-        multiprocessing.Process(target=_job, args=(first + number, end, jobs, results)) for number in range(jobs)
+        multiprocessing.Process(target=_job, args=(first + number, end, jobs, version, results))
+        for number in range(jobs)
     ]
     for worker in workers:
         worker.start()
@@ -129,7 +132,7 @@ def run_all(first: int, end: int, jobs: int) -> Totals:
             continue
         totals.add(result)
         if result.outcome.differences:
-            report(result)
+            report(result, version)
         if time.monotonic() - shown > 10:
             shown = time.monotonic()
             rate = totals.logs / (shown - started)
@@ -142,21 +145,21 @@ def run_all(first: int, end: int, jobs: int) -> Totals:
     return totals
 
 
-def report(result: Result) -> None:
+def report(result: Result, version: str) -> None:
     """Print what differs, and how to see it again."""
     print(f"\nseed {result.seed} differs:", file=sys.stderr)
     for line in result.outcome.differences[:6]:
         print(f"  {line[:600]}", file=sys.stderr)
     if result.written_to:
         shown = os.path.relpath(result.written_to)
-        print(f"  replay: python -m tests.oracle.run --replay {shown}", file=sys.stderr)
+        print(f"  replay: python -m tests.oracle.run --kafka {version} --replay {shown}", file=sys.stderr)
 
 
-def replay(path: Path) -> Totals:
+def replay(path: Path, version: str) -> Totals:
     """Compare one written spec."""
     spec = json.loads(path.read_text(encoding="utf-8"))
     totals = Totals()
-    with scratch_directory() as scratch, RealKafka() as kafka:
+    with scratch_directory() as scratch, RealKafka(version) as kafka:
         tempfile.tempdir = scratch
         outcome = compare(kafka, spec, Path(scratch))
     totals.add(Result(spec["seed"], outcome))
@@ -171,20 +174,22 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--kafka", default=NEWEST, metavar="VERSION", help="the version of Kafka")
     parser.add_argument("--replay", type=Path, metavar="SPEC", help="run one written spec instead")
     parser.add_argument("--counts", action="store_true", help="also print what was covered")
     arguments = parser.parse_args()
-    build()
+    build(arguments.kafka)
     if arguments.replay:
-        totals = replay(arguments.replay)
+        totals = replay(arguments.replay, arguments.kafka)
     else:
-        totals = run_all(arguments.seed, arguments.seed + arguments.logs, arguments.jobs)
+        totals = run_all(arguments.seed, arguments.seed + arguments.logs, arguments.jobs, arguments.kafka)
     if arguments.counts:
         for name, count in totals.counts.items():
             print(f"{count:>9,} {name}", file=sys.stderr)
     different = len(totals.failed)
     equal = totals.logs - different
-    print(f"{totals.logs} logs, {totals.counts['rounds']} rounds, {equal} equal, {different} different")
+    rounds = totals.counts["rounds"]
+    print(f"Kafka {arguments.kafka}: {totals.logs} logs, {rounds} rounds, {equal} equal, {different} different")
     sys.exit(1 if different else 0)
 
 

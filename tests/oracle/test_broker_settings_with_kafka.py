@@ -15,7 +15,8 @@ from kafka import KafkaProducer
 from fixtures.broker import Broker, create_topics
 from kcompact.format.batch import parse_batches
 from kcompact.views.findings import FINE
-from tests.oracle.real_kafka import class_path, copy_log_dir
+from tests.oracle.driver import class_path
+from tests.oracle.real_kafka import copy_log_dir
 from tests.support.command_line import kcompact, note_texts
 from tests.support.patience import becomes
 

@@ -18,7 +18,8 @@ from fixtures.broker import CLUSTER_ID, Broker, patiently
 from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
 from kcompact.format.names import parse_metadata_snapshot_name
-from tests.oracle.real_kafka import JVM_OPTIONS, class_path, copy_log_dir, java
+from tests.oracle.driver import class_path
+from tests.oracle.real_kafka import JVM_OPTIONS, copy_log_dir, java
 from tests.support.command_line import kcompact, note_texts
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]

@@ -23,8 +23,9 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
 from tests.oracle.clients import COORDINATORS
+from tests.oracle.driver import class_path
 from tests.oracle.odd_logs import odd_spec
-from tests.oracle.real_kafka import Json, RealKafka, class_path, java
+from tests.oracle.real_kafka import Json, RealKafka, java
 from tests.support.command_line import kcompact
 from tests.support.patience import becomes
 

@@ -17,7 +17,8 @@ import kcompact
 from fixtures.broker import create_topics
 from kcompact.config.client.settings import ClientConfig
 from kcompact.config.kafka_names import KAFKA_CLIENT_NAMES
-from tests.oracle.real_kafka import JVM_OPTIONS, class_path, java
+from tests.oracle.driver import class_path
+from tests.oracle.real_kafka import JVM_OPTIONS, java
 from tests.oracle.secured_broker import ALICE, BOB, STORE_PASSWORD, SecuredBroker, client_file, jaas
 from tests.support.command_line import kcompact as command_line
 from tests.support.command_line import note_texts, process

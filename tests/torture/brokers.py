@@ -39,7 +39,7 @@ from fixtures.broker import (
 from fixtures.checkout import copy_directory
 from kcompact.host.throttle import Throttle
 from kcompact.log.lock import LOCK_NAME
-from tests.oracle.real_kafka import build
+from tests.oracle.driver import build
 from tests.support.command_line import Ran, digest, kcompact
 from tests.torture.children import in_child, scratch, side_by_side
 from tests.torture.faulty_runs import load_everything

@@ -25,7 +25,8 @@ from kcompact.format.names import Suffix
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.swap.recovery import recover
 from kcompact.swap.steps import CLEANED, DELETED, SWAP, Remove, Rename, SyncDir
-from tests.oracle.real_kafka import RealKafka, build
+from tests.oracle.driver import build
+from tests.oracle.real_kafka import RealKafka
 from tests.support.copies import read_files
 from tests.support.crash import clone
 from tests.support.power_loss import Create, SyncFile, Tree, Write

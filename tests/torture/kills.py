@@ -29,7 +29,8 @@ from kcompact.config.settings import LONG_MAX
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy.marker import MARKER
 from kcompact.swap.recovery import recover
-from tests.oracle.real_kafka import RealKafka, build
+from tests.oracle.driver import build
+from tests.oracle.real_kafka import RealKafka
 from tests.support.command_line import IMPORTED_FROM, digest, environment
 from tests.support.copies import read_files
 from tests.support.crash import clone

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from kcompact.log.lock import LogDirLock
 from kcompact.swap.steps import CLEANED, DELETED, SWAP, Remove, Rename, SyncDir
-from tests.oracle.real_kafka import RealKafka, build
+from tests.oracle.driver import build
+from tests.oracle.real_kafka import RealKafka
 from tests.support.crash import clone
 from tests.support.power_loss import SyncFile, Tree
 from tests.torture import scene

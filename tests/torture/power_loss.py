@@ -20,7 +20,8 @@ from typing import Any
 
 from kcompact.errors import KcompactError
 from kcompact.swap.recovery import recover
-from tests.oracle.real_kafka import RealKafka, build
+from tests.oracle.driver import build
+from tests.oracle.real_kafka import RealKafka
 from tests.support.copies import read_files
 from tests.support.crash import clone
 from tests.support.power_loss import Disk, Tree

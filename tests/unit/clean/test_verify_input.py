@@ -10,8 +10,7 @@ import pytest
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError
-from kcompact.format.index import build_time_index
-from tests.support.log_dsl import parse, time_of
+from tests.support.log_dsl import parse
 from tests.support.stages import THREE, plan_of, prepared
 
 pytestmark = pytest.mark.usefixtures("no_sync")
@@ -39,35 +38,6 @@ def test_damage_stops_the_scan(tmp_path: Path, file: str, position: int, data: b
         prepared(THREE, tmp_path / "logs", {file: (position, data)})
     assert file in stopped.value.file
     assert isinstance(stopped.value, CorruptIndexError) == file.endswith("index")
-
-
-TIMES = """log
-0: a=1@0^10:00 a=2@1^11:00 a=3@2^10:30
-3: b=1"""
-TIME_INDEX = "00000000000000000000.timeindex"
-
-
-@pytest.mark.parametrize(
-    ("entry", "is_lawful"),
-    [
-        (("11:00", 1), True),  # the greatest
-        (("10:00", 0), True),  # a broker of 4.4 has started again after this entry, and appended nothing
-        (("10:30", 2), True),  # it has appended this batch
-        (("10:00", 1), False),
-        (("10:00", 2), False),
-        (("10:00", 3), False),  # of the next segment
-        (("12:00", 2), False),
-    ],
-)
-def test_a_time_index_ends_with_the_time_of_a_batch(tmp_path: Path, entry: tuple[str, int], is_lawful: bool) -> None:
-    time, offset = entry
-    plan = plan_of(parse(TIMES), tmp_path)
-    (plan.log.directory / TIME_INDEX).write_bytes(build_time_index([(time_of(time), offset)]))
-    if is_lawful:
-        assert prepare_clean(plan, InProcess(), tuning=Tuning()).map_keys == 1
-    else:
-        with pytest.raises(CorruptIndexError, match="the greatest in the log is"):
-            prepare_clean(plan, InProcess(), tuning=Tuning())
 
 
 def test_no_other_log_is_read_than_the_planned_one(tmp_path: Path, compiled: bool) -> None:

@@ -14,7 +14,6 @@ from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.verify import findings, verify_log
 from kcompact.log import batch_runs
 from kcompact.log.directory import read_log
-from tests.support import log_dsl
 from tests.support.command_line import flip, partition, rewrite
 from tests.support.machine_code import switch
 
@@ -156,15 +155,6 @@ def test_damage(damage: Callable[[Path], None], file: str, problem: str, tmp_pat
     found_here = [each for each in found(directory) if each.file == file]
     assert [each.severity for each in found_here][:1] == [Severity.DAMAGE]
     assert problem in " ".join(each.problem for each in found_here)
-
-
-def test_a_time_index_may_end_with_an_earlier_batch(tmp_path: Path) -> None:
-    """A broker of Kafka 4.4 leaves it so: it starts again before it closes the segment."""
-    directory = partition(tmp_path, "log\n0: a=1@0^10:00 a=2@1^11:00\n2: b=1")
-    (directory / TIME_INDEX).write_bytes(index.build_time_index([(log_dsl.time_of("10:00"), 0)]))
-    (short,) = [each for each in found(directory) if each.file == TIME_INDEX]
-    assert short.severity is Severity.INFO
-    assert "a broker of Kafka 4.4 or newer has started again" in short.problem
 
 
 def aside(directory: Path, name: str) -> str:
