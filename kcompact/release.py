@@ -9,7 +9,7 @@ lists what differs, also what makes no difference to a stopped broker's files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from sys import float_info
 from typing import Any
@@ -23,7 +23,10 @@ class Release:
     `metadata_version` is the greatest level of the feature `metadata.version` that a broker of it registers.
     `defaults` has the default of each setting that kcompact uses, under the topic's name, or under the broker's name of
     a setting that topics lack; the policy is text. `keeps_only_at_high_watermark`: the last batch of a round stays
-    empty only if no record follows that is replicated.
+    empty only if no record follows that is replicated. `converts_old_formats`: a cleaning turns batches of magic 0 and
+    1 into version 2; else they stay in their format, and never get a delete horizon. `finds_unstable_batch`: an open
+    transaction that began below the log start holds back records from the base offset of the batch there on, which can
+    be above the log start; else from the log start on.
     """
 
     name: str
@@ -31,6 +34,8 @@ class Release:
     metadata_version: int
     defaults: Mapping[str, Any] = field(compare=False, repr=False)
     keeps_only_at_high_watermark: bool
+    converts_old_formats: bool
+    finds_unstable_batch: bool
 
     def keeps_empty_last_batch(self, next_offset: Any, upper_bound: int, high_watermark: int) -> Any:
         """Return whether a batch without records stays because it is the last batch of the round.
@@ -76,16 +81,23 @@ _DEFAULTS = {
 """The same in all of these releases."""
 
 NEWEST = Release(
-    name="4.4", version="4.4.0", metadata_version=33, defaults=_DEFAULTS, keeps_only_at_high_watermark=True
+    name="4.4",
+    version="4.4.0",
+    metadata_version=33,
+    defaults=_DEFAULTS,
+    keeps_only_at_high_watermark=True,
+    converts_old_formats=True,
+    finds_unstable_batch=True,
 )
-KAFKA_4_3 = Release(
-    name="4.3", version="4.3.1", metadata_version=30, defaults=_DEFAULTS, keeps_only_at_high_watermark=False
-)
-KAFKA_4_0 = Release(
-    name="4.0", version="4.0.2", metadata_version=25, defaults=_DEFAULTS, keeps_only_at_high_watermark=False
-)
-OLDEST = Release(
-    name="3.9", version="3.9.2", metadata_version=21, defaults=_DEFAULTS, keeps_only_at_high_watermark=False
+KAFKA_4_3 = replace(NEWEST, name="4.3", version="4.3.1", metadata_version=30, keeps_only_at_high_watermark=False)
+KAFKA_4_0 = replace(KAFKA_4_3, name="4.0", version="4.0.2", metadata_version=25)
+OLDEST = replace(
+    KAFKA_4_0,
+    name="3.9",
+    version="3.9.2",
+    metadata_version=21,
+    converts_old_formats=False,
+    finds_unstable_batch=False,
 )
 
 RELEASES = {each.name: each for each in (NEWEST, KAFKA_4_3, KAFKA_4_0, OLDEST)}

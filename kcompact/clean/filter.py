@@ -18,6 +18,7 @@ from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts
 from kcompact.clean.rules import RecordFate, needs_delete_horizon, record_fate
 from kcompact.errors import RefusedError
 from kcompact.format import batch as batch_format
+from kcompact.format import legacy
 from kcompact.format.batch import Batch, Header, Record, read_records
 
 
@@ -112,10 +113,16 @@ def apply_fate(
         kept, counts = [], _discarded(len(records), is_latest)
     data: bytes | memoryview | None = None
     if kept:
-        data = _kept_batch(
-            batch, kept, drops_some=len(kept) < len(records), is_discardable=is_discardable, job=job, file=file
+        stays_old = header.magic < 2 and not job.release.converts_old_formats
+        if stays_old:
+            data = _old_batch(batch, kept, drops_some=len(kept) < len(records), job=job, file=file)
+        else:
+            data = _kept_batch(
+                batch, kept, drops_some=len(kept) < len(records), is_discardable=is_discardable, job=job, file=file
+            )
+        sets_horizon = (
+            needs_delete_horizon(header, kept, is_discardable=False) and not header.is_control and not stays_old
         )
-        sets_horizon = needs_delete_horizon(header, kept, is_discardable=False) and not header.is_control
         counts = replace(counts, new_horizons=int(sets_horizon and job.new_horizon_ms is not None))
     elif keeps_header:
         data = _empty_batch(batch, file=file)
@@ -177,17 +184,34 @@ def _kept_batch(
         return batch.data
     problem = unwritable(header, kept)
     if problem:
-        raise RefusedError(
-            path=file,
-            problem=f"position {batch.position}: a batch that must be rewritten has {problem}. "
-            "Kafka's cleaner stops here too",
-        )
+        raise _not_writable(batch, problem, file=file)
     horizon = header.delete_horizon_ms
     if needs_horizon:
         horizon = job.new_horizon_ms
     elif horizon is not None and horizon < 0:
         horizon = None  # Kafka's reader accepts a negative horizon; its writer never writes one.
     return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
+
+
+def _not_writable(batch: Batch, problem: str, *, file: str) -> RefusedError:
+    return RefusedError(
+        path=file,
+        problem=f"position {batch.position}: a batch that must be rewritten has {problem}. "
+        "Kafka's cleaner stops here too",
+    )
+
+
+def _old_batch(
+    batch: Batch, kept: Sequence[Record], *, drops_some: bool, job: CleanJob, file: str
+) -> bytes | memoryview:
+    """Return a batch of magic 0 or 1 with only the kept records, in its format."""
+    entries = batch_format.legacy_entries(batch, file=file, memory_bytes=job.memory_bytes)
+    if not drops_some and legacy.has_one_magic(entries):
+        return batch.data
+    problem = unwritable(batch.header, kept)
+    if problem:
+        raise _not_writable(batch, problem, file=file)
+    return legacy.rebuild(entries.prefix, [legacy.Message(*record[:4]) for record in kept])
 
 
 def unwritable(header: Header, kept: Sequence[Record]) -> str:

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from kcompact import kernels
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.errors import CorruptDataError, LogChangedError, storage_error, storage_errors
-from kcompact.format.batch import computed_crc, parse_batches
+from kcompact.format.batch import Batch, computed_crc_of, legacy_entries, parse_batches
 from kcompact.format.checksum import crc32c
+from kcompact.format.text_lines import LONG_MAX
 from kcompact.host.throttle import Pace
 from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, open_regular
@@ -206,10 +207,10 @@ def _batch_reader(path: Path) -> Callable[[memoryview, int, int, Columns], int]:
                 raise CorruptDataError(
                     file=path, position=source.position, problem="the offsets of a staged batch are out of order"
                 )
-            if header.size_bytes != size_bytes or computed_crc(source.data) != header.crc:
+            if header.size_bytes != size_bytes or computed_crc_of([source.data], magic=header.magic) != header.crc:
                 raise CorruptDataError(file=path, position=source.position, problem=READ_BACK_MISMATCH)
             previous_offset = header.last_offset
-            records += header.records_count
+            records += header.records_count if header.records_count >= 0 else _old_records(source, path)
         return records
 
     if not kernels.in_use():
@@ -220,6 +221,11 @@ def _batch_reader(path: Path) -> Callable[[memoryview, int, int, Columns], int]:
         return read(data, position, previous_offset, expected) if records is None else records
 
     return read_by_kernel
+
+
+def _old_records(batch: Batch, path: Path) -> int:
+    """Return the number of records in a batch of magic 0 or 1, which this run has held inflated before."""
+    return legacy_entries(batch, file=str(path), memory_bytes=LONG_MAX).records
 
 
 def _records_by_kernel(data: memoryview, previous_offset: int, expected: Columns) -> int | None:

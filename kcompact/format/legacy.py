@@ -1,11 +1,11 @@
-"""The message formats before Kafka 0.11, magic 0 and 1. They are only read: a cleaning writes version 2.
+"""The message formats before Kafka 0.11, magic 0 and 1. A cleaning by the rules of Kafka 4 writes version 2 instead.
 
     position 0      8     12    16     17          18                   18 or 26
              offset size  crc   magic  attributes  [timestamp, magic 1]  key length, key, value length, value
 
 An uncompressed entry is a batch of one record. A compressed entry is a wrapper: its value inflates to inner entries,
 and its offset is that of the last inner entry. Inner offsets are absolute in magic 0 and relative to the first inner
-entry in magic 1.
+entry in magic 1. The magic inside can differ from that of the wrapper (KAFKA-4298).
 Rules: `LegacyRecord`, `AbstractLegacyRecordBatch.DeepRecordsIterator`; KIP-31, KIP-32.
 """
 
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kcompact.errors import UnsupportedError
-from kcompact.format.codec import Codec, decompress
+from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.limits import MAX_LEGACY_RECORDS
 
 PREFIX_BYTES = 18
@@ -144,6 +144,53 @@ def messages_of(entries: Entries) -> Iterator[Message]:
     for start, end, inner in _inner_entries(data):
         timestamp = inner.timestamp if append_time is None or inner.magic == 0 else append_time
         yield Message(base_offset + inner.offset, timestamp, *_key_and_value(data, start, end, inner.magic))
+
+
+def has_one_magic(entries: Entries) -> bool:
+    """Return whether the messages inside a batch have its magic."""
+    return not entries.prefix.attributes & CODEC_MASK or all(
+        inner.magic == entries.prefix.magic for _, _, inner in _inner_entries(entries.data)
+    )
+
+
+def rebuild(wrapper: Prefix, kept: Sequence[Message]) -> bytes:
+    """Return a compressed batch with only the `kept` records, one or more, in the magic of its wrapper.
+
+    The offset is that of the last record. Of magic 1 the timestamp is the greatest, with LogAppendTime the wrapper's.
+    Rule: `MemoryRecordsBuilder.appendLegacyRecord`, `MemoryRecordsBuilder.writeLegacyCompressedWrapperHeader`.
+    """
+    magic, attributes = wrapper.magic, wrapper.attributes & (CODEC_MASK | LOG_APPEND_TIME_BIT)
+    append_time = wrapper.timestamp if magic == 1 and attributes & LOG_APPEND_TIME_BIT else None
+    base_offset = kept[0].offset if magic == 1 else 0
+    inner = b"".join(
+        _entry(
+            message.offset - base_offset,
+            message.key,
+            message.value,
+            magic=magic,
+            attributes=attributes & LOG_APPEND_TIME_BIT if magic == 1 else 0,
+            timestamp=message.timestamp if append_time is None else append_time,
+        )
+        for message in kept
+    )
+    return _entry(
+        kept[-1].offset,
+        None,
+        compress(Codec(attributes & CODEC_MASK), inner, magic=magic),
+        magic=magic,
+        attributes=attributes if magic == 1 else attributes & CODEC_MASK,
+        timestamp=max(message.timestamp for message in kept) if append_time is None else append_time,
+    )
+
+
+def _entry(
+    offset: int, key: bytes | None, value: bytes | None, *, magic: int, attributes: int, timestamp: int
+) -> bytes:
+    fields = b"".join(_LENGTH.pack(-1) if field is None else _LENGTH.pack(len(field)) + field for field in (key, value))
+    time = _TIMESTAMP.pack(timestamp) if magic == 1 else b""
+    crc = checksum(bytes((magic, attributes)) + time + fields)
+    size = PREFIX_BYTES - LOG_OVERHEAD_BYTES + len(time) + len(fields)
+    return _PREFIX.pack(offset, size, crc, magic, attributes) + time + fields
 
 
 def checksums_of(entries: Entries) -> Iterator[int]:

@@ -22,6 +22,7 @@ from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.directory import PartitionLog, read_snapshot
 from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
 from kcompact.log.segments import Segment
+from kcompact.release import NEWEST, Release
 
 
 class LastRecord(NamedTuple):
@@ -275,6 +276,7 @@ def first_unstable_offset(
     high_watermark: int | None,
     now_ms: int,
     expiration_ms: int,
+    release: Release = NEWEST,
 ) -> int | None:
     """Return the first offset of the oldest undecided transaction, or None when all transactions are decided.
 
@@ -283,6 +285,7 @@ def first_unstable_offset(
     first offset, or at the log start if that is greater. The result is the base offset of the batch that contains this
     offset. In a gap, for example where a cleaning has removed the transaction's first batch, the result is the base
     offset of the next batch, or the log end. So the result can be below the log start or far above it.
+    A broker of an older release takes the offset itself.
     Of a log that a broker recovers, a transaction is undecided too if it is open where the recovery begins: its marker
     may not be on the disk yet.
     Raises CorruptDataError, RefusedError, StorageError.
@@ -307,7 +310,10 @@ def first_unstable_offset(
         )
         starts += _unreplicated_transactions(state, later, undecided_from)
     offset = min(starts, default=None)
-    return None if offset is None else _batch_offset_at(log, max(offset, log.log_start_offset))
+    if offset is None:
+        return None
+    looked_up = max(offset, log.log_start_offset)
+    return _batch_offset_at(log, looked_up) if release.finds_unstable_batch else looked_up
 
 
 def _unreplicated_transactions(

@@ -61,7 +61,12 @@ def plan_partition(
         expiration_ms = config.producer_id_expiration_ms
         state = load_producers(log, now_ms=now_ms, expiration_ms=expiration_ms)
         unstable = first_unstable_offset(
-            log, state, high_watermark=high_watermark, now_ms=now_ms, expiration_ms=expiration_ms
+            log,
+            state,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            expiration_ms=expiration_ms,
+            release=config.release,
         )
     return plan_cleaning(
         log,
