@@ -33,6 +33,7 @@ from kcompact.plan.verdict import Reason
 from tests.support import log_dsl, log_writer
 from tests.support.log_reader import read_aborted, read_segments
 from tests.support.log_writer import DEFAULT_TIME, LogSpec
+from tests.support.releases import release_of
 
 CASES = Path(__file__).parents[1] / "cases"
 FILES = sorted([*CASES.glob("plan/*.txt"), *CASES.glob("clean/*.txt")])
@@ -282,8 +283,6 @@ class Compared(Scene):
 
     def is_compared(self, words: list[str]) -> bool:
         """Return whether Kafka does this too, and whether this Kafka has the rules of the story."""
-        from tests.oracle.driver import release_of
-
         is_kafkas = not OURS_ALONE & {*words} and not self.spec.lone
         return is_kafkas and self.spec.release is release_of(self.kafka.version)
 

@@ -43,10 +43,10 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
-from tests.oracle.driver import release_of
 from tests.oracle.real_kafka import Json, RealKafka, Record, copy_log_dir
 from tests.support.committed_view import misleads
 from tests.support.compare import differences, files
+from tests.support.releases import release_of
 
 DEDUPE_BUFFER_BYTES = 1 << 20
 PLAN_FIELDS = (

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from kcompact.release import RELEASES, Release
+from kcompact.release import RELEASES
+from tests.support.releases import numbers
 
 PROJECT = Path(__file__).resolve().parents[2] / "fixtures" / "kafka"
 VERSIONS = tuple(release.version for release in RELEASES.values())
@@ -33,18 +34,6 @@ OF_A_CLEANING = ("Cleaning", "FixedTime", "LogDirectory", "Oracle", "Reading", "
 """What of `kcompact.oracle` is built for a log in Scala: the rest has nothing to do with what a cleaning leaves."""
 
 _IMPORT = re.compile(r"^import ((?:org\.apache\.kafka|kafka)\.[\w.]+?)\.([A-Z]\w*)((?:\.\w+)*);$", re.MULTILINE)
-
-
-def release_of(version: str) -> Release:
-    """Return the release whose rules a version of Kafka has, as far as they are known: the newest one up to it."""
-    numbers = _numbers(version)
-    known = [release for name, release in RELEASES.items() if _numbers(name) <= numbers]
-    return known[0] if known else list(RELEASES.values())[-1]
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    major, minor = re.findall(r"\d+", version)[:2]
-    return int(major), int(minor)
 
 
 def main_jar(version: str = NEWEST) -> Path:
@@ -72,13 +61,13 @@ def build(version: str = NEWEST) -> None:
 def _build(version: str) -> None:
     directory = PROJECT / "target" / version
     shutil.rmtree(directory, ignore_errors=True)
-    overlays = [each for each in IN_SCALA if _numbers(version) <= _numbers(each)]
+    overlays = [each for each in IN_SCALA if numbers(version) <= numbers(each)]
     kept = {f"{name}.java" for name in OF_A_CLEANING} if overlays else None
 
     def left_out(_: str, names: list[str]) -> list[str]:
         return [name for name in names if (kept and name.endswith(".java") and name not in kept) or name == unneeded]
 
-    unneeded = "bench" if _numbers(version) < _numbers(NEWEST) else ""
+    unneeded = "bench" if numbers(version) < numbers(NEWEST) else ""
     shutil.copytree(PROJECT / "src" / "main", directory / "src" / "main", ignore=left_out)
     for overlay in overlays:
         shutil.copytree(PROJECT / overlay, directory / "src" / "main", dirs_exist_ok=True)

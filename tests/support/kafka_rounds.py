@@ -14,18 +14,22 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
 from tests.support.compare import config_of
+from tests.support.releases import release_of
 
 
 def round_of(name: str, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = checkout.read_manifest(name)["rounds"][number]
-    return found
+    """Return a round, with the version of Kafka that cleaned as `kafka`."""
+    manifest = checkout.read_manifest(name)
+    return {**manifest["rounds"][number], "kafka": manifest["kafka"]}
 
 
 def plans(log_dir: Path, settings: dict[str, Any]) -> list[CleanPlan]:
     return [
         plan_partition(
             directory,
-            config_of(topic, {**settings["config"], **settings["topics"].get(topic, {})}),
+            config_of(topic, settings["config"] | settings["topics"].get(topic, {}), release_of(settings["kafka"])),
+                topic, {**settings["config"], **settings["topics"].get(topic, {})}, release_of(settings["kafka"])
+            ),
             now_ms=settings["now_ms"],
         )
         for directory in find_partitions([log_dir])
