@@ -197,7 +197,7 @@ def test_options_and_relative_paths_of_a_running_broker(
 ) -> None:
     log_dir = copy_log_dir(written, tmp_path / "log-dir")
     broker = Broker(tmp_path, properties=f"{READY}log.dirs=log-dir\n")
-    run = broker._run
+    run = broker.run
     options = ("--override", "log.cleaner.delete.retention.ms=99")
     # The class path is relative to nothing: only the broker's files are.
     assert all(part.startswith("/") for part in class_path().split(":"))
@@ -207,7 +207,7 @@ def test_options_and_relative_paths_of_a_running_broker(
         more = options if main == "kafka.Kafka" else ()
         return run(main, *(Path(each).name if each.endswith(".properties") else each for each in arguments), *more)
 
-    monkeypatch.setattr(broker, "_run", with_options)
+    monkeypatch.setattr(broker, "run", with_options)
     with broker:
         monkeypatch.chdir("/")
         entry = planned(log_dir)

@@ -24,12 +24,11 @@ def round_of(name: str, number: int) -> dict[str, Any]:
 
 
 def plans(log_dir: Path, settings: dict[str, Any]) -> list[CleanPlan]:
+    release = release_of(settings["kafka"])
     return [
         plan_partition(
             directory,
-            config_of(topic, settings["config"] | settings["topics"].get(topic, {}), release_of(settings["kafka"])),
-                topic, {**settings["config"], **settings["topics"].get(topic, {})}, release_of(settings["kafka"])
-            ),
+            config_of(topic, settings["config"] | settings["topics"].get(topic, {}), release),
             now_ms=settings["now_ms"],
         )
         for directory in find_partitions([log_dir])

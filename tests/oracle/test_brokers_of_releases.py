@@ -1,0 +1,214 @@
+"""Brokers of each release, with KRaft and with ZooKeeper, on log directories cleaned by the rules of each release.
+
+One broker of each kind stops and starts once for each set of rules, its own first. In between its log directory is
+cleaned, Kafka's internal topics too. Its clients stay: an idempotent and a transactional producer, and a group. After
+each start every key has its newest value, the group its offsets, and the clients go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+
+from fixtures.broker import Broker, create_topics, free_ports, patiently
+from kcompact.release import OLDEST, RELEASES
+from tests.oracle.clients import ABOUT_LOGS, consumed
+from tests.oracle.driver import VERSIONS
+from tests.support.command_line import kcompact
+from tests.support.patience import PATIENCE_S
+from tests.support.releases import release_of
+
+pytestmark = pytest.mark.slow
+
+HOUR_MS = 3_600_000
+SMALL_SEGMENTS = "offsets.topic.segment.bytes=1048576\ntransaction.state.log.segment.bytes=1048576\n"
+ONE_OF_EACH = "transaction.state.log.num.partitions=1\ngroup.initial.rebalance.delay.ms=0\n"
+ZOOKEEPER_PROPERTIES = """\
+broker.id=1
+zookeeper.connect=127.0.0.1:{zookeeper}
+listeners=PLAINTEXT://127.0.0.1:{port}
+log.dirs={log_dir}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+offsets.topic.num.partitions=1
+log.cleaner.dedupe.buffer.size=16777216
+log.cleaner.backoff.ms=1000000000
+log.retention.check.interval.ms=1000000000
+"""
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": str(30 * 60_000), "delete.retention.ms": "0"}
+STOCK, LEDGER = "stock", "ledger"
+GROUP = "readers"
+KEYS = 300
+LONG_NAME = "l" * 8_000
+"""A transactional id that fills the topic of the transactions' coordinator soon."""
+KINDS = [(OLDEST.version, "zookeeper"), *((version, "kraft") for version in VERSIONS)]
+
+
+class BrokerWithZooKeeper(Broker):
+    """A broker whose metadata is in ZooKeeper, which runs as long as the broker."""
+
+    _zookeeper: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Write `server.properties`, and start ZooKeeper."""
+        if self._zookeeper is None:
+            (port,) = free_ports(1)
+            data = self.log_dir.parent / "zookeeper"
+            self._zookeeper = self.run("org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(data))
+            self.write_properties(ZOOKEEPER_PROPERTIES.format(zookeeper=port, **self.places))
+
+    def end_zookeeper(self) -> None:
+        """End ZooKeeper, after the broker."""
+        if self._zookeeper is not None:
+            self._zookeeper.terminate()
+            self._zookeeper.wait(PATIENCE_S)
+
+
+@dataclass
+class Clients:
+    """The clients of a broker, and what they must find: the newest value of each key, and the group's offset."""
+
+    address: str
+    start_ms: int
+    stack: ExitStack
+    stock: dict[bytes, bytes | None] = field(default_factory=dict)
+    ledger: dict[bytes, bytes | None] = field(default_factory=dict)
+    offset: int = 0
+    ticks: Iterator[int] = field(default_factory=lambda: itertools.count(0, 20_000))
+
+    def connect(self) -> None:
+        """Make the clients, which stay."""
+        common = {"bootstrap_servers": self.address, "linger_ms": 5, "retries": 1_000}
+        self.idempotent = KafkaProducer(**common, enable_idempotence=True, compression_type="zstd")
+        self.transactional = KafkaProducer(
+            **common, transactional_id=LONG_NAME, transaction_timeout_ms=600_000, compression_type="lz4"
+        )
+        self.reader = KafkaConsumer(bootstrap_servers=self.address, group_id=GROUP, enable_auto_commit=False)
+        for client in (self.idempotent, self.transactional, self.reader):
+            self.stack.callback(client.close)
+        patiently(self.transactional.init_transactions)
+        self.reader.assign([TopicPartition(STOCK, 0)])
+
+    def go_on(self, name: str) -> None:
+        """Produce to both topics, a third of the transactions aborted, and commit offsets."""
+        sent = []
+        for number in range(2 * KEYS):
+            key = b"item-%d" % (number * number % KEYS)
+            value = None if number % 17 == 0 else f"{name} {number}".encode()
+            time_ms = self.start_ms + next(self.ticks)
+            headers = [("source", name.encode())] if number % 5 == 0 else []
+            sent.append(self.idempotent.send(STOCK, key=key, value=value, timestamp_ms=time_ms, headers=headers))
+            self.stock[key] = value
+        self.idempotent.flush()
+        for each in sent:
+            each.get(timeout=PATIENCE_S)
+        for number in range(60):
+            self.transactional.begin_transaction()
+            written = {b"account-%d" % (each % 50): f"{name} {number}".encode() for each in range(number, number + 3)}
+            for key, value in written.items():
+                self.transactional.send(LEDGER, key=key, value=value)
+            if number % 3 == 0:
+                self.transactional.abort_transaction()
+            else:
+                self.transactional.commit_transaction()
+                self.ledger.update(written)
+        for _ in range(280):
+            self.offset += 1
+            position = {TopicPartition(STOCK, 0): OffsetAndMetadata(self.offset, "x" * 4_000, -1)}
+            patiently(partial(self.reader.commit, position))
+
+    def wrong(self) -> list[str]:
+        """Return what a new reader finds otherwise than it was written."""
+        found = []
+        for topic, expected, isolation in (
+            (STOCK, self.stock, "read_uncommitted"),
+            (STOCK, self.stock, "read_committed"),
+            (LEDGER, self.ledger, "read_committed"),
+        ):
+            _, records = consumed(self.address, topic, isolation=isolation)
+            newest = {key: value for _, (key, value) in sorted(records.items())}
+            unlike = [key for key in {*expected, *newest} if newest.get(key) != expected.get(key)]
+            if unlike:
+                found.append(f"{topic} has other values for a reader of {isolation}: {sorted(unlike)[:5]}")
+        reader = KafkaConsumer(bootstrap_servers=self.address, group_id=GROUP, enable_auto_commit=False)
+        try:
+            committed = patiently(lambda: reader.committed(TopicPartition(STOCK, 0)))
+        finally:
+            reader.close()
+        if committed != self.offset:
+            found.append(f"the group has the offset {committed}, not {self.offset}")
+        return found
+
+
+def cleaned(broker: Broker, release: str | None) -> None:
+    """Clean everything of a stopped broker, by the rules of a release or of its own; each topic must shrink."""
+    options = ["--engine", "in-process", "--force", "--include-internal", "--yes", "--json"]
+    if isinstance(broker, BrokerWithZooKeeper):
+        options += ["--config", f"{STOCK}:cleanup.policy=compact", "--config", f"{LEDGER}:cleanup.policy=compact"]
+    ran = kcompact("clean", *options, *(["--kafka-release", release] if release else []), broker.log_dir)
+    assert ran.code == 0, ran.err
+    entries = {Path(entry["directory"]).name: entry for entry in ran.json["partitions"]}
+    for name in (f"{STOCK}-0", f"{LEDGER}-0", "__consumer_offsets-0", "__transaction_state-0"):
+        assert (name, entries[name]["status"]) == (name, "cleaned")
+        assert entries[name]["bytes_written"] < entries[name]["bytes_read"], name
+    own = release_of(broker.version).name
+    source = "meta-properties" if isinstance(broker, BrokerWithZooKeeper) else "broker-registration"
+    known = entries[f"{STOCK}-0"]
+    assert (known["kafka_release"], known["kafka_release_source"]) == (
+        (release, "option") if release else (own, source)
+    )
+
+
+@pytest.mark.parametrize(("version", "metadata"), KINDS, ids=lambda part: part)
+def test_a_broker_goes_on_after_cleanings_by_all_rules(version: str, metadata: str, tmp_path: Path) -> None:
+    kind = BrokerWithZooKeeper if metadata == "zookeeper" else Broker
+    broker = kind(tmp_path, properties=SMALL_SEGMENTS + ONE_OF_EACH, version=version)
+    others = [name for name in RELEASES if name != release_of(version).name]
+    with ExitStack() as stack:
+        if isinstance(broker, BrokerWithZooKeeper):
+            stack.callback(broker.end_zookeeper)
+        stack.enter_context(broker)
+        create_topics(broker.address, {STOCK: COMPACTED, LEDGER: {**COMPACTED, "segment.ms": "200"}})
+        clients = Clients(broker.address, int(time.time() * 1000) - 20 * 24 * HOUR_MS, stack)
+        clients.connect()
+        clients.go_on("first")
+        clients.go_on("second")
+        before = [line for line in broker.logged.splitlines() if _is_complaint(line)]
+        for release in (None, *others):
+            broker.stop()
+            cleaned(broker, release)
+            broker.start()
+            assert clients.wrong() == [], release
+            clients.go_on(f"after {release or 'its own'}")
+            assert clients.wrong() == [], f"{release}, after the clients have gone on"
+        broker.stop()
+        assert ABOUT_LOGS.findall(broker.logged) == []
+        assert [line for line in broker.logged.splitlines() if line.startswith("ERROR")] == []
+        assert {_kind_of(line) for line in broker.logged.splitlines() if _is_complaint(line)} <= {
+            *map(_kind_of, before),
+            *EXPECTED_AFTER_A_STOP,
+        }
+
+
+EXPECTED_AFTER_A_STOP: tuple[str, ...] = ()
+"""What a broker logs when it stops or starts again, also on a log directory that nobody has cleaned."""
+
+
+def _is_complaint(line: str) -> bool:
+    return line.startswith(("WARN", "ERROR"))
+
+
+def _kind_of(line: str) -> str:
+    """Return a line without what differs from one time to the next."""
+    return re.sub(r"\d+|\[.*?\]|\(.*?\)", "_", line)
