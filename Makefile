@@ -39,11 +39,12 @@ BENCH ?=
 # Options of `make torture`.
 TORTURE ?=
 
-# How many odd logs `make oracle` writes, and the seed of the first.
+# How many odd logs `make oracle` writes, and the seed of the first. KAFKA=4.0.2 compares with that version instead.
 ORACLE_LOGS ?= 200
 SEED ?= 1
+KAFKA ?=
 
-.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest environments wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check oracle broker-check cluster-check torture bench clean help
+.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest environments wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check oracle new-releases broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -182,13 +183,17 @@ fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
 	$(BIN)/python -m fixtures.generate --check
 	$(BIN)/python -m fixtures.broker --check
 
-oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs; ORACLE_LOGS=2000 SEED=5000 for more
-	$(PYTEST) -q -m oracle -n $(WORKERS) --dist loadscope
-	$(BIN)/python -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(SEED)
+oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs; KAFKA=4.0.2 for another version, ORACLE_LOGS=2000 SEED=5000 for more
+	$(PYTEST) -q -m oracle -n $(WORKERS) --dist loadscope $(if $(KAFKA),tests/cases --kafka $(KAFKA))
+	$(BIN)/python -m tests.oracle.run $(if $(KAFKA),--kafka $(KAFKA)) --logs $(ORACLE_LOGS) --seed $(SEED)
 
-broker-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
+new-releases: $(STAMP)  ## look for new versions of Kafka and compare random logs with the cleaner of each; needs the network
+	$(BIN)/python -m tests.oracle.new_releases
+
+broker-check: $(STAMP)  ## real brokers of each release: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \
 	  --kcompact "$(abspath $(BIN))/kcompact clean --engine spark --force --yes"
+	$(PYTEST) -q -m slow tests/oracle/test_brokers_of_releases.py
 
 torture: $(STAMP)  ## kill, starve, damage and race whole cleanings: docs/safety.md; TORTURE="--share 0.1" for a part
 	$(BIN)/python -m tests.torture $(TORTURE)

@@ -50,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help="write the actual output into case files and docs; read the diff"
     )
+    parser.addoption("--kafka", metavar="VERSION", help="compare case files with this version of Kafka")
 
 
 @pytest.fixture(params=[True, False], ids=["kernels", "definitions"])

@@ -43,6 +43,7 @@ from kcompact.clean.transactions import (
 )
 from kcompact.clean.verify_input import (
     damage_behind,
+    verify_control_types,
     verify_epochs,
     verify_index_ends,
     verify_replayed,
@@ -195,6 +196,7 @@ def _prepared(
     check_scan(plan.log.directory, tasks, scanned)
     verify_epochs(plan, scanned)
     verify_time_indexes(plan, scanned)
+    verify_control_types(scanned)
     batches = _transactional_batches(plan, scanned)
     if not plan.log.ignores_indexes:
         verify_transaction_indexes(plan, batches, aborted)

@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kcompact.clean.scan import Scanned
-from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, UnsupportedError
 from kcompact.format import index
+from kcompact.format.messages.control_records import QUORUM_TYPES
 from kcompact.format.names import Suffix
+from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.index_files import contradiction, index_or_log, read_offset_index, read_time_index
 from kcompact.log.producer_state import replay_start
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.release import NEWEST
 
 
 def verify_index_ends(plan: CleanPlan) -> None:
@@ -87,6 +90,25 @@ def verify_epochs(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
                 problem=f"leader epoch {summary.first_epoch} follows epoch {epoch}",
             )
         epoch = max(epoch, summary.last_epoch)
+
+
+def verify_control_types(scanned: Sequence[Scanned]) -> None:
+    """Raise UnsupportedError for a control record of a type that Kafka does not have yet.
+
+    Kafka's cleaner keeps it, as it keeps the known types that end no transaction. But a type that a newer Kafka has
+    added may decide which records count. Rule: `CleanedTransactionMetadata.onControlBatchRead`.
+    """
+    for split, _, summary, _ in scanned:
+        kinds = summary.transactional.kinds
+        is_unknown = (kinds < c.ABORT) | (kinds > max(QUORUM_TYPES)) & (kinds < c.DATA)
+        if is_unknown.any():
+            row = summary.transactional.table[is_unknown][0]
+            raise UnsupportedError(
+                path=str(split.log),
+                problem=f"offset {row[c.TXN_BASE_OFFSET]}: a control record of type {row[c.TXN_KIND]}, which Kafka "
+                f"{NEWEST.name} does not have: it may decide which records count",
+                hint="It is of a newer Kafka: let that broker clean the log, or use a newer kcompact.",
+            )
 
 
 def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:

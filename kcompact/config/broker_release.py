@@ -5,8 +5,9 @@
                                         and each release of Kafka adds some
     neither                             no proof: the newest release
 
-The level that the cluster has agreed on is no proof. It stays low until an operator raises it.
-Rules: `MetaPropertiesVersion`, `MetadataVersion`, `RegisterBrokerRecord`; KIP-584, KIP-778.
+The level that the cluster has agreed on is no proof. It stays low until an operator raises it. But a level that no
+known release has is that of a newer one, whose rules are unknown.
+Rules: `MetaPropertiesVersion`, `MetadataVersion`, `TransactionVersion`, `RegisterBrokerRecord`; KIP-584, KIP-778.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from kcompact.format.properties import MetaProperties
 from kcompact.notes import Note, NoteCode
 from kcompact.release import NEWEST, OLDEST, RELEASES, Release, ReleaseSource
 
+TRANSACTION_VERSION = "transaction.version"
+_GREATEST_LEVELS = {METADATA_VERSION: NEWEST.metadata_version, TRANSACTION_VERSION: 2}
+"""The features whose levels can change what the files of a log mean, and the greatest level that is known."""
+
 
 def proved_release(
     log_dir: Path, properties: MetaProperties | None, metadata: ClusterMetadata | None, *, node_id: int | None
@@ -29,18 +34,27 @@ def proved_release(
     """
     if properties is not None and properties.version == 0:
         return OLDEST, ReleaseSource.META_PROPERTIES, ()
-    level = None if metadata is None or node_id is None else metadata.metadata_versions.get(node_id)
+    if metadata is None:
+        return NEWEST, ReleaseSource.NEWEST, ()
+    for feature in _GREATEST_LEVELS:
+        _require_known(log_dir, "the cluster has agreed on", feature, metadata.feature_levels.get(feature, 0))
+    level = None if node_id is None else metadata.metadata_versions.get(node_id)
     if level is None:
         return NEWEST, ReleaseSource.NEWEST, ()
-    if level > NEWEST.metadata_version:
-        raise UnsupportedError(
-            path=log_dir / METADATA_DIRECTORY,
-            problem=f"broker {node_id} has registered {METADATA_VERSION} {level}, and Kafka {NEWEST.name} knows levels "
-            f"up to {NEWEST.metadata_version}: the broker is of a newer release, whose cleaner may have other rules",
-            hint=f"Pass --kafka-release {NEWEST.name} to use the newest rules that kcompact has.",
-        )
+    _require_known(log_dir, f"broker {node_id} has registered", METADATA_VERSION, level)
     for release in RELEASES.values():
         if level >= release.metadata_version:
             return release, ReleaseSource.REGISTRATION, ()
     note = Note.of(NoteCode.OLDER_RELEASE, node_id=node_id, feature=METADATA_VERSION, level=level, oldest=OLDEST.name)
     return OLDEST, ReleaseSource.REGISTRATION, (note,)
+
+
+def _require_known(log_dir: Path, who: str, feature: str, level: int) -> None:
+    """Raise UnsupportedError for a level of a feature that only a newer Kafka has."""
+    if level > _GREATEST_LEVELS[feature]:
+        raise UnsupportedError(
+            path=log_dir / METADATA_DIRECTORY,
+            problem=f"{who} {feature} {level}, and Kafka {NEWEST.name} knows levels up to {_GREATEST_LEVELS[feature]}: "
+            "it is a newer Kafka, whose cleaner may have other rules",
+            hint=f"Pass --kafka-release {NEWEST.name} to use the newest rules that kcompact has.",
+        )

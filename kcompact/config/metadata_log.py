@@ -70,7 +70,7 @@ class ClusterMetadata:
     """The state of a metadata log at `end_offset`. `broker_configs` has the dynamic settings by node id.
 
     `metadata_versions` has by node id the greatest level of `metadata.version` that the broker registered, at its last
-    start.
+    start. `feature_levels` has the levels that the cluster has agreed on, by the feature's name.
 
     `snapshot` is the one that the state is based on; None when the log was replayed from offset 0.
     """
@@ -81,6 +81,7 @@ class ClusterMetadata:
     cluster_defaults: Mapping[str, str]
     end_offset: int
     metadata_versions: Mapping[int, int] = field(default_factory=dict)
+    feature_levels: Mapping[str, int] = field(default_factory=dict)
     snapshot: MetadataSnapshotName | None = None
     notes: tuple[Note, ...] = ()
 
@@ -125,6 +126,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         cluster_defaults=state.configs.get((ResourceType.BROKER, ""), {}),
         end_offset=end_offset,
         metadata_versions=state.metadata_versions,
+        feature_levels=state.feature_levels,
         snapshot=snapshot,
         notes=tuple(notes),
     )
@@ -151,6 +153,7 @@ class _State:
     partitions: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     metadata_versions: dict[int, int] = field(default_factory=dict)
+    feature_levels: dict[str, int] = field(default_factory=dict)
 
     def apply(self, record: MetadataRecord) -> None:
         """Apply one record; ignore kinds without topics and settings. Raises ValueError for a bad record."""
@@ -181,6 +184,8 @@ class _State:
                 self.metadata_versions.pop(fields["brokerId"], None)
                 if METADATA_VERSION in levels:
                     self.metadata_versions[fields["brokerId"]] = levels[METADATA_VERSION]
+            case MetadataKind.FEATURE_LEVEL:
+                self.feature_levels[fields["name"]] = fields["featureLevel"]
             case MetadataKind.UNREGISTER_BROKER:
                 self.metadata_versions.pop(fields["brokerId"], None)
             case _:

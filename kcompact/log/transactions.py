@@ -121,6 +121,13 @@ class PackedTable(NamedTuple):
         return cls((int(base_offsets[0]), *lowest), tuple(columns))
 
     @property
+    def kinds(self) -> NDArray[np.int64]:
+        """The kinds of the batches, of which most tables have few."""
+        import numpy as np
+
+        return self.columns[-1].astype(np.int64) + self.lowest[-1] if self.columns else np.empty(0, np.int64)
+
+    @property
     def table(self) -> Table:
         """The table that was packed."""
         import numpy as np

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from kcompact.errors import CorruptBatchError
+from kcompact.errors import CorruptBatchError, UnsupportedError
 from kcompact.format.messages.schema import (
     BOOL,
     BYTES,
@@ -36,6 +36,7 @@ from kcompact.format.messages.schema import (
     FieldReader,
     Fields,
     Message,
+    UnknownVersionError,
     by_number,
     read_fields,
     read_struct,
@@ -94,12 +95,20 @@ def read_record(
 ) -> MetadataRecord | None:
     """Return a record on which a cleaning depends, None for another type.
 
-    Raises CorruptBatchError; `file`, `position` (of the batch) and `offset` are for its message.
+    Raises CorruptBatchError, UnsupportedError for a version of a newer Kafka; `file`, `position` (of the batch) and
+    `offset` are for its message.
     """
     try:
         if value is None or key is not None:
             raise ValueError("a metadata record has a value and no key")
         return _strictly_decoded(FieldReader(value, is_strict=True))
+    except UnknownVersionError as problem:
+        raise UnsupportedError(
+            path=file,
+            problem=f"position {position}, offset {offset}: metadata record: {problem}; it decides about a topic",
+            hint="It is of a newer Kafka. Read the settings from the running cluster with --bootstrap-server, or use a "
+            "newer kcompact.",
+        ) from None
     except ValueError as problem:
         raise CorruptBatchError(
             file=file, position=position, offset=offset, problem=f"metadata record: {problem}"
@@ -394,6 +403,13 @@ METADATA_TYPES = by_number(
         "CLEAR_ELR_RECORD",
         struct(
             Field("topicName", STRING),
+        ),
+    ),
+    Message(
+        29,
+        "UNREGISTER_CONTROLLER_RECORD",
+        struct(
+            Field("controllerId", INT32),
         ),
     ),
 )

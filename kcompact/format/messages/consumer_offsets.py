@@ -254,6 +254,8 @@ STREAMS_GROUP_METADATA = Message(
         Field("metadataHash", INT64),
         Field("validatedTopologyEpoch", INT32, tag=0, default=-1),
         Field("lastAssignmentConfigs", Array(_SETTING), nullable=True, tag=1, default=[]),
+        Field("storedDescriptionTopologyEpoch", INT32, tag=2, default=-1),
+        Field("failedDescriptionTopologyEpoch", INT32, tag=3, default=-1),
     ),
 )
 

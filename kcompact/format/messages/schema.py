@@ -104,6 +104,10 @@ def struct(*fields: Field) -> Struct:
 NO_FIELDS = struct()
 
 
+class UnknownVersionError(ValueError):
+    """A newer Kafka has written the record."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A type of message. The messages of some kinds have a key, which is never flexible."""
@@ -117,9 +121,9 @@ class Message:
     key: Struct = NO_FIELDS
 
     def read(self, reader: FieldReader, version: int) -> Fields:
-        """Return the fields of the value. Raises ValueError for another version, and as `read_struct`."""
+        """Return the fields of the value. Raises UnknownVersionError for another version, and as `read_struct`."""
         if not 0 <= version <= self.last_version:
-            raise ValueError(f"version {version} of record type {self.number} ({self.name}) is unknown")
+            raise UnknownVersionError(f"version {version} of record type {self.number} ({self.name}) is unknown")
         return read_struct(reader, self.value, version, flexible=version >= self.flexible_since)
 
 

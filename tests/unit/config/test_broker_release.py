@@ -85,7 +85,12 @@ def test_a_broker_with_zookeeper_is_of_the_oldest_release(tmp_path: Path) -> Non
 
 def test_a_newer_release_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"broker 1 has registered metadata.version 34, and Kafka 4.4 knows"):
-        proved(tmp_path, [registered(34)])
+        proved(tmp_path / "a", [registered(34)])
+    with pytest.raises(UnsupportedError, match=r"the cluster has agreed on metadata.version 34"):
+        proved(tmp_path / "b", [registered(33), FeatureLevelRecord("metadata.version", 34)])
+    with pytest.raises(UnsupportedError, match=r"the cluster has agreed on transaction.version 3"):
+        proved(tmp_path / "c", [FeatureLevelRecord("transaction.version", 3)])
+    proved(tmp_path / "d", [FeatureLevelRecord("unheard.of", 99), FeatureLevelRecord("transaction.version", 2)])
 
 
 def test_an_option_decides_over_the_files(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptBatchError
+from kcompact.errors import CorruptBatchError, UnsupportedError
 from kcompact.format.messages.cluster_metadata import read_record
 from kcompact.format.messages.control_records import control_type
 from kcompact.format.names import MetadataSnapshotName, parse_metadata_snapshot_name
@@ -89,7 +89,6 @@ def test_other_kinds_are_passed_over(text: str) -> None:
         ("01 808002 00", "record type 32768"),
         ("01 02 808002", "version 32768"),
         ("01 ffffffffff 00", "too long"),
-        ("01 02 01 02 61", "version 1 of record type 2"),
         (f"01 02 00 00 {ID.hex()} 00", "name is null"),
         (f"01 02 00 02 ff {ID.hex()} 00", "not UTF-8"),
         (f"01 02 00 ffffffff0f 61 {ID.hex()} 00", "a count of more than 31 bits"),
@@ -104,6 +103,12 @@ def test_what_is_refused(text: str, problem: str) -> None:
         read(bytes.fromhex(text))
     assert (refused.value.file, refused.value.position, refused.value.offset) == ("f", 7, 42)
     assert refused.value.exit_code == 3
+
+
+def test_a_newer_version_of_what_decides_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"offset 42: .*version 1 of record type 2 \(TOPIC_RECORD\)") as refused:
+        read(bytes.fromhex("01 02 01 02 61"))
+    assert refused.value.exit_code == 4
 
 
 def test_a_record_has_a_value_and_no_key() -> None:
