@@ -193,7 +193,7 @@ new-releases: $(STAMP)  ## look for new versions of Kafka and compare random log
 broker-check: $(STAMP)  ## real brokers of each release: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \
 	  --kcompact "$(abspath $(BIN))/kcompact clean --engine spark --force --yes"
-	$(PYTEST) -q -m slow tests/oracle/test_brokers_of_releases.py
+	$(PYTEST) -q -m slow -n $(WORKERS) --dist worksteal tests/oracle/test_brokers_of_releases.py
 
 torture: $(STAMP)  ## kill, starve, damage and race whole cleanings: docs/safety.md; TORTURE="--share 0.1" for a part
 	$(BIN)/python -m tests.torture $(TORTURE)

@@ -264,11 +264,11 @@ TOPIC_SETTINGS: dict[str, _Setting] = {
 } | dict.fromkeys(
     (
         "compression.type compression.gzip.level compression.lz4.level compression.zstd.level file.delete.delay.ms "
-        "flush.messages flush.ms local.retention.bytes local.retention.ms max.message.bytes "
-        "message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.insync.replicas "
-        "preallocate unclean.leader.election.enable "
-        "remote.log.copy.disable remote.log.delete.on.disable follower.replication.throttled.replicas "
-        "leader.replication.throttled.replicas errors.deadletterqueue.group.enable"
+        "flush.messages flush.ms local.retention.bytes local.retention.ms max.decompressed.message.bytes "
+        "max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type "
+        "min.insync.replicas preallocate unclean.leader.election.enable remote.log.copy.disable "
+        "remote.log.delete.on.disable follower.replication.throttled.replicas leader.replication.throttled.replicas "
+        "errors.deadletterqueue.group.enable"
     ).split(),
     _UNUSED,
 )

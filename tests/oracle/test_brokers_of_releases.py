@@ -160,6 +160,8 @@ def cleaned(broker: Broker, release: str | None) -> None:
     assert ran.code == 0, ran.err
     entries = {Path(entry["directory"]).name: entry for entry in ran.json["partitions"]}
     for name in (f"{STOCK}-0", f"{LEDGER}-0", "__consumer_offsets-0", "__transaction_state-0"):
+        if release and name.startswith("__") and entries[name]["status"] == "skipped":
+            continue  # Since the last cleaning no segment was closed.
         assert (name, entries[name]["status"]) == (name, "cleaned")
         assert entries[name]["bytes_written"] < entries[name]["bytes_read"], name
     own = release_of(broker.version).name

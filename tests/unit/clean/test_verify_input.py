@@ -9,7 +9,8 @@ import pytest
 
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError
+from kcompact.errors import CorruptDataError, CorruptIndexError, LogChangedError, UnsupportedError
+from tests.support import log_dsl
 from tests.support.log_dsl import parse
 from tests.support.stages import THREE, plan_of, prepared
 
@@ -38,6 +39,21 @@ def test_damage_stops_the_scan(tmp_path: Path, file: str, position: int, data: b
         prepared(THREE, tmp_path / "logs", {file: (position, data)})
     assert file in stopped.value.file
     assert isinstance(stopped.value, CorruptIndexError) == file.endswith("index")
+
+
+@pytest.mark.parametrize(("kind", "is_known"), [(2, True), (6, True), (7, False), (-1, False), (32_767, False)])
+def test_a_control_record_of_an_unknown_type_is_refused(
+    tmp_path: Path, compiled: bool, kind: int, is_known: bool
+) -> None:
+    """Kafka's own cleaner keeps it, but it may decide which records count."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_dsl, "_MARKERS", {"commit": kind})
+        spec = parse("log\n0: a=1(pid=7 txn) commit(pid=7) a=2\n3: b=1")
+    if is_known:
+        assert prepare_clean(plan_of(spec, tmp_path), InProcess(), tuning=Tuning()).map_keys == 1
+    else:
+        with pytest.raises(UnsupportedError, match=f"offset 1: a control record of type {kind}, which Kafka"):
+            prepare_clean(plan_of(spec, tmp_path), InProcess(), tuning=Tuning())
 
 
 def test_no_other_log_is_read_than_the_planned_one(tmp_path: Path, compiled: bool) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, UnsupportedError
 from kcompact.format import legacy
-from kcompact.format.batch import Record, parse_batches, read_records, rebuild, verify_crc
+from kcompact.format.batch import Record, legacy_entries, parse_batches, read_records, rebuild, verify_crc
 from kcompact.format.codec import Codec, compress
 from kcompact.format.legacy import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, computed_crc, minimum_size, read_prefix
 
@@ -186,6 +186,30 @@ def test_every_cut_and_every_flipped_bit(magic: int, codec: Codec) -> None:
             with contextlib.suppress(CorruptBatchError):
                 assert len(verified_contents(bytes(damaged))) == len(verified_contents(data))
                 assert position < 8
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("append_time", [0, LOG_APPEND_TIME_BIT])
+@pytest.mark.parametrize("offsets", [[7], [8], [9], [7, 9], [8, 9], [7, 8, 9]])
+def test_a_rebuilt_wrapper_has_the_kept_records(codec: Codec, magic: int, append_time: int, offsets: list[int]) -> None:
+    inner = inner_entries(7 if magic == 0 else 0, magic=magic)
+    data = wrapper(inner, offset=9, magic=magic, codec=codec, attributes=append_time if magic == 1 else 0)
+    kept = [record for record in verified_contents(data) if record.offset in offsets]
+    rebuilt = legacy.rebuild(read_prefix(data), [legacy.Message(*record[:4]) for record in kept])
+    assert [record.offset for record in kept] == offsets
+    assert verified_contents(rebuilt) == kept
+    prefix = read_prefix(rebuilt)
+    assert (prefix.offset, prefix.magic) == (offsets[-1], magic)
+    assert prefix.attributes == read_prefix(data).attributes
+    assert prefix.timestamp == (NO_TIMESTAMP if magic == 0 else max(record.timestamp for record in kept))
+
+
+def test_a_magic_inside_that_is_not_the_wrappers() -> None:
+    (one,) = parse_batches(wrapper(inner_entries(0, magic=0), offset=2, magic=1), file="f")
+    (other,) = parse_batches(wrapper(inner_entries(0), offset=2), file="f")
+    found = [legacy.has_one_magic(legacy_entries(each, file="f", memory_bytes=1 << 20)) for each in (one, other)]
+    assert found == [False, True]
 
 
 @given(st.binary(max_size=200), st.integers(0, 120))

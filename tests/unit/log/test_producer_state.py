@@ -27,6 +27,7 @@ from kcompact.log.producer_state import (
     last_records,
     replay,
 )
+from kcompact.release import RELEASES
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME, LogSpec
 from tests.support.machine_code import switch
@@ -189,6 +190,19 @@ def test_an_open_transaction_that_began_below_the_log_start(tmp_path: Path, star
     log = read_log(log_writer.write(replace(log_dsl.parse(text), start=start), tmp_path))
     assert unstable(log, replayed("a=1(pid=7 txn)")) == expected
     assert unstable(log, replayed("a=1(pid=7)")) is None
+
+
+def test_an_older_broker_takes_the_log_start(tmp_path: Path) -> None:
+    text = "log\n0: a=1(pid=7 txn) b=1@1\n8: e=1@9 f=1@10"
+    log = read_log(log_writer.write(replace(log_dsl.parse(text), start=6), tmp_path))
+    state = replayed("a=1(pid=7 txn)")
+    found = {
+        name: first_unstable_offset(
+            log, state, high_watermark=None, now_ms=DEFAULT_TIME, expiration_ms=DAY, release=release
+        )
+        for name, release in RELEASES.items()
+    }
+    assert found == {"4.4": 9, "4.3": 9, "4.0": 9, "3.9": 6}
 
 
 def unstable(log: PartitionLog, state: dict[int, Producer], high_watermark: int | None = None) -> int | None:
