@@ -268,7 +268,8 @@ TOPIC_SETTINGS: dict[str, _Setting] = {
         "max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type "
         "min.insync.replicas preallocate unclean.leader.election.enable remote.log.copy.disable "
         "remote.log.delete.on.disable follower.replication.throttled.replicas leader.replication.throttled.replicas "
-        "errors.deadletterqueue.group.enable"
+        "errors.deadletterqueue.group.enable message.downconversion.enable message.format.version "
+        "message.timestamp.difference.max.ms remote.copy.lag.bytes remote.copy.lag.ms"
     ).split(),
     _UNUSED,
 )

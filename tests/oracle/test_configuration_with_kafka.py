@@ -46,7 +46,15 @@ LEFT = sorted(TOPICS.keys() - {"removed"})
 
 def config_command(address: str, *arguments: str) -> str:
     """Run Kafka's own tool for settings and return what it prints."""
-    command = [java(), *JVM_OPTIONS, "-cp", class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", address]
+    command = [
+        java(),
+        *JVM_OPTIONS,
+        "-cp",
+        class_path(),
+        "org.apache.kafka.tools.ConfigCommand",
+        "--bootstrap-server",
+        address,
+    ]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=True).stdout
 
 

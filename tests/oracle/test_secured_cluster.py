@@ -113,7 +113,15 @@ def test_a_file_that_kafkas_own_tool_takes(name: str, broker: SecuredBroker, tmp
 
 def kafkas_tool(address: str, file: Path) -> subprocess.CompletedProcess[str]:
     """Run Kafka's own tool for settings with a client's file."""
-    command = [java(), *JVM_OPTIONS, "-cp", class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", address]
+    command = [
+        java(),
+        *JVM_OPTIONS,
+        "-cp",
+        class_path(),
+        "org.apache.kafka.tools.ConfigCommand",
+        "--bootstrap-server",
+        address,
+    ]
     command += ["--command-config", str(file), "--describe", "--entity-type", "topics", "--entity-name", "orders"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

@@ -14,7 +14,14 @@ from kcompact.cli.output.dump import compact
 from kcompact.format.batch import Record
 from kcompact.format.messages.cluster_metadata import decode_metadata
 from kcompact.format.messages.coordinators import RECORD_TYPES, Decoded, decode
+from kcompact.format.messages.schema import Fields
 from kcompact.format.names import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA_TOPIC, parse_directory
+
+_STATES = (
+    *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"),
+    "PrepareEpochFence",
+)
+"""Rule: `TransactionState`. Releases up to 4.3 print the number."""
 
 DECODED_TOPICS = frozenset({*RECORD_TYPES, CLUSTER_METADATA_TOPIC})
 
@@ -57,7 +64,7 @@ def decoder_for(log: Path, *, as_json: bool) -> RecordDecoder | None:
 
 def _as_json(decoded: Decoded) -> dict[str, Any]:
     key = {"type": decoded.type.number, "data": decoded.key}
-    payload = None if decoded.value is None else {"version": decoded.version, "data": decoded.value}
+    payload = None if decoded.value is None else {"version": decoded.version, "data": _with_state(decoded.value)}
     return {"key": key, "payload": payload}
 
 
@@ -65,4 +72,12 @@ def _as_text(decoded: Decoded) -> dict[str, Any]:
     key = compact({"type": str(decoded.type.number), "data": decoded.key})
     if decoded.value is None:
         return {"key": key, "payload": "<DELETE>"}
-    return {"key": key, "payload": compact({"version": str(decoded.version), "data": decoded.value})}
+    return {"key": key, "payload": compact({"version": str(decoded.version), "data": _with_state(decoded.value)})}
+
+
+def _with_state(fields: Fields) -> Fields:
+    """Return the fields of a value with the name of a transaction's state; the number of a state that Kafka lacks."""
+    number = fields.get("transactionStatus")
+    if number is None:
+        return fields
+    return fields | {"transactionStatus": _STATES[number] if 0 <= number < len(_STATES) else str(number)}

@@ -112,4 +112,4 @@ def test_the_example(tmp_path: Path) -> None:
     assert all("decodeError" not in line for line in ran.lines)
     assert {line["key"]["type"] for line in ran.lines} == {0, 1, 2, 3, 5, 6, 7, 8}
     assert sum(line["payload"] is None for line in ran.lines) == 2
-    assert json.loads(ran.out.splitlines()[-1])["payload"]["data"]["transactionStatus"] == 4
+    assert json.loads(ran.out.splitlines()[-1])["payload"]["data"]["transactionStatus"] == "CompleteCommit"
