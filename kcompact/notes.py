@@ -85,6 +85,11 @@ class NoteCode(StrEnum):
     )
     CLEANER_DISABLED = "cleaner-disabled", "the broker's own cleaner is switched off: {setting}=false"
     METADATA_NOT_USED = "metadata-not-used", "{name} is not used: {problem}"
+    UNKNOWN_METADATA_RECORDS = (
+        "unknown-metadata-records",
+        "the metadata log has {records} of a type or version that no known release of Kafka has, and that decides "
+        "nothing; the first: {first}",
+    )
     OPEN_METADATA_TRANSACTION = (
         "open-metadata-transaction",
         "the metadata log ends inside the transaction of offset {offset}, which is ignored",

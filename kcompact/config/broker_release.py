@@ -1,8 +1,9 @@
 """The release of Kafka whose rules a partition is cleaned by, as far as the files of its broker prove it.
 
-    meta.properties of version 0        a broker with ZooKeeper: 3.9 or older
     the broker's registration           at each start a broker registers the levels of `metadata.version` that it knows,
                                         and each release of Kafka adds some
+    meta.properties of version 0        without a metadata log and a `directory.id`: a broker with ZooKeeper, 3.9 or
+                                        older. A cluster that was moved from ZooKeeper to KRaft keeps the version
     neither                             no proof: the newest release
 
 The level that the cluster has agreed on is no proof. It stays low until an operator raises it. But a level that no
@@ -32,15 +33,17 @@ def proved_release(
 
     Raises UnsupportedError if the broker is newer than every release whose rules are known.
     """
-    if properties is not None and properties.version == 0:
-        return OLDEST, ReleaseSource.META_PROPERTIES, ()
     if metadata is None:
+        if properties is not None and properties.version == 0 and properties.directory_id is None:
+            return OLDEST, ReleaseSource.META_PROPERTIES, ()
         return NEWEST, ReleaseSource.NEWEST, ()
     for feature in _GREATEST_LEVELS:
         _require_known(log_dir, "the cluster has agreed on", feature, metadata.feature_levels.get(feature, 0))
-    level = None if node_id is None else metadata.metadata_versions.get(node_id)
-    if level is None:
+    if node_id is None or node_id not in metadata.metadata_versions:
         return NEWEST, ReleaseSource.NEWEST, ()
+    level = metadata.metadata_versions[node_id]
+    if level is None:
+        raise _newer(log_dir, f"the registration of broker {node_id} has a version that Kafka {NEWEST.name} lacks")
     _require_known(log_dir, f"broker {node_id} has registered", METADATA_VERSION, level)
     for release in RELEASES.values():
         if level >= release.metadata_version:
@@ -52,9 +55,13 @@ def proved_release(
 def _require_known(log_dir: Path, who: str, feature: str, level: int) -> None:
     """Raise UnsupportedError for a level of a feature that only a newer Kafka has."""
     if level > _GREATEST_LEVELS[feature]:
-        raise UnsupportedError(
-            path=log_dir / METADATA_DIRECTORY,
-            problem=f"{who} {feature} {level}, and Kafka {NEWEST.name} knows levels up to {_GREATEST_LEVELS[feature]}: "
-            "it is a newer Kafka, whose cleaner may have other rules",
-            hint=f"Pass --kafka-release {NEWEST.name} to use the newest rules that kcompact has.",
-        )
+        known = f"and Kafka {NEWEST.name} knows levels up to {_GREATEST_LEVELS[feature]}"
+        raise _newer(log_dir, f"{who} {feature} {level}, {known}")
+
+
+def _newer(log_dir: Path, problem: str) -> UnsupportedError:
+    return UnsupportedError(
+        path=log_dir / METADATA_DIRECTORY,
+        problem=f"{problem}: it is a newer Kafka, whose cleaner may have other rules",
+        hint=f"Pass --kafka-release {NEWEST.name} to use the newest rules that kcompact has.",
+    )

@@ -13,6 +13,9 @@ Two things at the end of the log are ignored, with a note: a transaction that ha
 partial batch is an error after a clean shutdown, which leaves none. The log alone does not show whether its last
 records were committed: a controller that lost its leadership can have records that no other controller has.
 
+A newer Kafka has records of other types and versions. One that can decide about topics and settings is refused:
+UnsupportedError. The others are counted, with a note. Kafka refuses each of them.
+
 Rules: KIP-630, KIP-631, KIP-868; `MetadataLoader`, `MetadataBatchLoader`, `ConfigurationsDelta`.
 """
 
@@ -23,10 +26,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.config.settings import ClusterConfig, Source
-from kcompact.errors import CorruptBatchError, CorruptDataError, RefusedError, StaleReplicaError, storage_error
+from kcompact.errors import (
+    CorruptBatchError,
+    CorruptDataError,
+    RefusedError,
+    StaleReplicaError,
+    UnsupportedError,
+    storage_error,
+)
 from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
-from kcompact.format.messages.cluster_metadata import MetadataKind, MetadataRecord, ResourceType, read_record
-from kcompact.format.messages.control_records import SNAPSHOT_FOOTER, SNAPSHOT_HEADER, control_type
+from kcompact.format.messages.cluster_metadata import (
+    MetadataKind,
+    MetadataRecord,
+    ResourceType,
+    UnknownRecord,
+    read_record,
+)
+from kcompact.format.messages.control_records import (
+    QUORUM_TYPES,
+    SNAPSHOT_FOOTER,
+    SNAPSHOT_HEADER,
+    control_type,
+)
+from kcompact.format.messages.schema import unknown_record
 from kcompact.format.names import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
@@ -50,6 +72,7 @@ from kcompact.format.text_lines import parse_digits
 from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 from kcompact.notes import Note, NoteCode
+from kcompact.readable import counted
 
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 ORIGIN = "metadata-log"
@@ -70,7 +93,8 @@ class ClusterMetadata:
     """The state of a metadata log at `end_offset`. `broker_configs` has the dynamic settings by node id.
 
     `metadata_versions` has by node id the greatest level of `metadata.version` that the broker registered, at its last
-    start. `feature_levels` has the levels that the cluster has agreed on, by the feature's name.
+    start; None if the registration has a version that is unknown. `feature_levels` has the levels of the features that
+    the cluster has agreed on.
 
     `snapshot` is the one that the state is based on; None when the log was replayed from offset 0.
     """
@@ -80,7 +104,7 @@ class ClusterMetadata:
     broker_configs: Mapping[int, Mapping[str, str]]
     cluster_defaults: Mapping[str, str]
     end_offset: int
-    metadata_versions: Mapping[int, int] = field(default_factory=dict)
+    metadata_versions: Mapping[int, int | None] = field(default_factory=dict)
     feature_levels: Mapping[str, int] = field(default_factory=dict)
     snapshot: MetadataSnapshotName | None = None
     notes: tuple[Note, ...] = ()
@@ -89,7 +113,8 @@ class ClusterMetadata:
 def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     """Return the state of the metadata log in a log directory, or None when it has no metadata log.
 
-    Raises CorruptDataError for damage and gaps, RefusedError for a link or a special file, StorageError.
+    Raises CorruptDataError for damage and gaps, RefusedError for a link or a special file, UnsupportedError for a
+    record of a newer Kafka that decides, StorageError.
     """
     directory = log_dir / METADATA_DIRECTORY
     if directory.is_symlink():
@@ -119,6 +144,9 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     end_offset = _replay_log(files, bases, start, state, notes, tolerate_torn_end=not is_clean)
     if damage is not None and end_offset < snapshots[0].end_offset:
         raise damage
+    if state.unknown_records:
+        records = counted(state.unknown_records, "record")
+        notes.append(Note.of(NoteCode.UNKNOWN_METADATA_RECORDS, records=records, first=state.first_unknown))
     return ClusterMetadata(
         directory=directory,
         topics=state.topics(),
@@ -152,8 +180,16 @@ class _State:
     ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    metadata_versions: dict[int, int] = field(default_factory=dict)
+    metadata_versions: dict[int, int | None] = field(default_factory=dict)
     feature_levels: dict[str, int] = field(default_factory=dict)
+    unknown_records: int = 0
+    first_unknown: str = ""
+    """How many records were passed over because their type or version is unknown, and the first of them."""
+
+    def pass_over(self, record: UnknownRecord, offset: int) -> None:
+        """Count a record that is unknown and decides nothing."""
+        self.unknown_records += 1
+        self.first_unknown = self.first_unknown or f"{record}, at offset {offset}"
 
     def apply(self, record: MetadataRecord) -> None:
         """Apply one record; ignore kinds without topics and settings. Raises ValueError for a bad record."""
@@ -179,13 +215,15 @@ class _State:
                 if self.ids.get(name) == fields["topicId"]:
                     del self.ids[name]
                     self.configs.pop((ResourceType.TOPIC, name), None)
+            case MetadataKind.FEATURE_LEVEL:
+                self.feature_levels[fields["name"]] = fields["featureLevel"]
+            case MetadataKind.REGISTER_BROKER if "features" not in fields:
+                self.metadata_versions[fields["brokerId"]] = None
             case MetadataKind.REGISTER_BROKER:
                 levels = {each["name"]: each["maxSupportedVersion"] for each in fields["features"]}
                 self.metadata_versions.pop(fields["brokerId"], None)
                 if METADATA_VERSION in levels:
                     self.metadata_versions[fields["brokerId"]] = levels[METADATA_VERSION]
-            case MetadataKind.FEATURE_LEVEL:
-                self.feature_levels[fields["name"]] = fields["featureLevel"]
             case MetadataKind.UNREGISTER_BROKER:
                 self.metadata_versions.pop(fields["brokerId"], None)
             case _:
@@ -240,7 +278,7 @@ def _read_snapshot(file: LogFile) -> _State:
                 raise CorruptBatchError(file=str(file), position=batch.position, offset=record.offset, problem=problem)
             is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
             if kind is None:
-                _apply(state, _decode(record, batch, file), record, batch, file)
+                _apply(state, _decode(state, record, batch, file), record, batch, file)
     if not is_complete:
         raise CorruptDataError(file=str(file), problem="the snapshot is incomplete: it has no footer")
     return state
@@ -258,7 +296,7 @@ def _replay_log(
     for batch, file in _log_batches(files, bases, start, notes, tolerate_torn_end=tolerate_torn_end):
         end_offset = max(end_offset, batch.header.next_offset)
         for record, kind in _checked(batch, file):
-            decoded = None if kind is not None or record.offset < start else _decode(record, batch, file)
+            decoded = None if kind is not None or record.offset < start else _decode(state, record, batch, file)
             match decoded.type.number if decoded else None:
                 case MetadataKind.BEGIN_TRANSACTION:
                     if transaction is not None:
@@ -329,18 +367,31 @@ def _is_torn(file: LogFile, position: int) -> bool:
 
 
 def _checked(batch: Batch, file: LogFile) -> Iterator[tuple[Record, int | None]]:
-    """Yield each record of a batch, with its type if it is a control record. Raises CorruptBatchError."""
+    """Yield each record of a batch, with its type if it is a control record.
+
+    Raises CorruptBatchError; UnsupportedError for a control record of an unknown type, which can decide about others.
+    Rule: `ControlRecord.of`.
+    """
     verify_crc(batch, file=str(file))
     for record in read_records(batch, file=str(file)):
         kind = None
         if batch.header.is_control:
             kind = control_type(record.key, file=str(file), position=batch.position, offset=record.offset)
+            if kind not in QUORUM_TYPES:
+                raise _unknown(file, batch, record, f"control record type {kind} is unknown")
         yield record, kind
 
 
-def _decode(record: Record, batch: Batch, file: LogFile) -> MetadataRecord | None:
-    """Return the metadata record that a record holds, None for a kind that is not used. Raises CorruptDataError."""
-    return read_record(record.value, key=record.key, file=str(file), position=batch.position, offset=record.offset)
+def _decode(state: _State, record: Record, batch: Batch, file: LogFile) -> MetadataRecord | None:
+    """Return the metadata record that a record holds, None for one that is not used. Counts what is unknown.
+
+    Raises CorruptDataError, UnsupportedError.
+    """
+    found = read_record(record.value, key=record.key, file=str(file), position=batch.position, offset=record.offset)
+    if isinstance(found, UnknownRecord):
+        state.pass_over(found, record.offset)
+        return None
+    return found
 
 
 def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch: Batch, file: LogFile) -> None:
@@ -354,6 +405,10 @@ def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch:
 
 def _corrupt(file: LogFile, batch: Batch, record: Record, problem: str) -> CorruptBatchError:
     return CorruptBatchError(file=str(file), position=batch.position, offset=record.offset, problem=problem)
+
+
+def _unknown(file: LogFile, batch: Batch, record: Record, problem: str) -> UnsupportedError:
+    return unknown_record(file=str(file), position=batch.position, offset=record.offset, problem=problem)
 
 
 def read_meta_properties(log_dir: Path) -> MetaProperties | None:

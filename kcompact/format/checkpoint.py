@@ -17,11 +17,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
+from kcompact.errors import CorruptCheckpointError
 from kcompact.format.names import TopicPartition
 from kcompact.format.text_lines import (
     INT_MAX,
     LONG_MAX,
     LONG_MIN,
+    NEWER_FILE,
     malformed,
     parse_integer,
     parse_non_negative,
@@ -150,7 +152,8 @@ def _parse_checkpoint(
 ) -> list[_Entry]:
     lines = split_lines(data, file=file, max_bytes=MAX_CHECKPOINT_BYTES)
     if lines and parse_non_negative(lines[0], 1, file=file) != CHECKPOINT_VERSION:
-        raise malformed(file, 1, f"version {quoted(lines[0])} is unknown")
+        problem = f"line 1: version {quoted(lines[0])} is unknown"
+        raise CorruptCheckpointError(file=file, problem=problem, hint=NEWER_FILE)
     if len(lines) < _HEAD_LINES:
         return []
     declared = parse_non_negative(lines[1], 2, file=file)

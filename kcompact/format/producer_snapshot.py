@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checksum import crc32c
+from kcompact.format.text_lines import NEWER_FILE
 
 SNAPSHOT_VERSION = 1
 SNAPSHOT_HEADER_STRUCT = struct.Struct(">hIi")
@@ -50,7 +51,8 @@ def parse_snapshot(data: bytes, *, file: str) -> tuple[ProducerEntry, ...]:
         )
     version, crc, count = SNAPSHOT_HEADER_STRUCT.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        raise CorruptCheckpointError(file=file, problem=f"snapshot version {version} is unknown", position=0)
+        problem = f"snapshot version {version} is unknown"
+        raise CorruptCheckpointError(file=file, problem=problem, position=0, hint=NEWER_FILE)
     if count < 0 or len(data) != HEADER_BYTES + count * ENTRY_BYTES:
         problem = f"{count} producers declared in a snapshot of {len(data):,} bytes"
         raise CorruptCheckpointError(file=file, problem=problem, position=_CRC_START)

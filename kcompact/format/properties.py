@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.text_lines import (
     INT_MAX,
+    NEWER_FILE,
     malformed,
     parse_integer,
     parse_non_negative,
@@ -92,7 +93,7 @@ def _unescaped(text: str) -> str:
 class MetaProperties:
     """The cluster and the node that a log directory belongs to. Absent values are None.
 
-    `node_id` is the property `broker.id` in version 0 and `node.id` in version 1.
+    `node_id` is the property `broker.id` in version 0 and `node.id` in version 1. A file without a version has 0.
     """
 
     version: int
@@ -113,9 +114,10 @@ def parse_meta_properties(data: bytes, *, file: str) -> MetaProperties:
         except ValueError as error:
             raise CorruptCheckpointError(file=file, problem=str(error)) from None
 
-    version = integer("version")
+    version = integer("version") if "version" in properties else 0
     if version not in (0, 1):
-        raise CorruptCheckpointError(file=file, problem=f"version {quoted(properties.get('version', ''))} is unknown")
+        problem = f"version {quoted(properties['version'])} is unknown"
+        raise CorruptCheckpointError(file=file, problem=problem, hint=NEWER_FILE)
     return MetaProperties(
         version=version,
         cluster_id=properties.get("cluster.id"),

@@ -65,6 +65,13 @@ def parse_non_negative(line: str, number: int, *, file: str) -> int:
         raise malformed(file, number, str(error)) from None
 
 
+NEWER_FILE = (
+    "If a newer Kafka wrote this file, install a newer kcompact, or let that broker clean the log. Otherwise the file "
+    "is damaged: restore it from a backup."
+)
+"""What to do about a file of an unknown version. Its content decides, so it is refused."""
+
+
 def malformed(file: str, line: int, problem: str) -> CorruptCheckpointError:
     """Return the error for a line, counted from 1."""
     return CorruptCheckpointError(file=file, problem=f"line {line}: {problem}")

@@ -15,11 +15,14 @@ from typing import NamedTuple
 from kcompact.errors import CorruptIndexError
 from kcompact.format import index
 from kcompact.format.batch import Batch, legacy_base_offset
+from kcompact.format.messages.schema import unknown_record
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
+from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
 from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.directory import PartitionLog, read_snapshot
+from kcompact.log.files import LogFile
 from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
 from kcompact.log.segments import Segment
 from kcompact.release import NEWEST, Release
@@ -161,7 +164,28 @@ def _headers_from(
                 first_offset=start_offset,
                 undecided_from=undecided_from,
             )
-        yield from batches
+        for batch in batches:
+            _require_end_marker(batch, file)
+            yield batch
+
+
+def _require_end_marker(batch: BatchHeader, file: LogFile) -> None:
+    """Raise UnsupportedError for a control record of a producer that is neither COMMIT nor ABORT.
+
+    What it does to the transaction is unknown, and no broker loads such a log. Where nothing is replayed, Kafka's
+    cleaner keeps the record for ever, and so does kcompact (`clean.transactions.TransactionTracker`).
+    Rule: `EndTransactionMarker.deserialize`.
+    """
+    header, marker = batch.header, batch.marker
+    if marker is None or not header.has_producer_id or marker.kind in (c.ABORT, c.COMMIT):
+        return
+    raise unknown_record(
+        file=str(file),
+        position=batch.position,
+        offset=header.base_offset,
+        problem=f"control record type {marker.kind} of producer {header.producer_id}: only 0 (abort) and 1 (commit) "
+        "end a transaction",
+    )
 
 
 def _kept_snapshots(log: PartitionLog) -> list[int]:

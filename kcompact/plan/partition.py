@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.config.settings import TopicConfig
-from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError
+from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError, UnsupportedError
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
 from kcompact.log.producer_state import first_unstable_offset, load_producers
@@ -121,7 +121,7 @@ def plan_despite_damage(
     """
     try:
         plan = make_plan(directory, config, options, log_dir=log_dir)
-    except CorruptDataError as problem:
+    except (CorruptDataError, UnsupportedError) as problem:
         log = read_log(directory, log_dir=log_dir)
         plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
         return plan, problem

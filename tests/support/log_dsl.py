@@ -11,7 +11,8 @@ batch of several, or of none. `~` is null: a value of `~` makes a tombstone.
     @5          the record's offset; else the next one        @5..9     the batch's first and last offset
     ^09:30      the record's timestamp; else 09:00            {h=x i=~} its headers
     (...)       of a batch: a codec, horizon=TIME, append (LogAppendTime), max=TIME, pid=N epoch=N seq=N, leader=N,
-                txn, bytes=N (the last value is made as long as that takes). A batch of `commit` or `abort` is a marker.
+                txn, bytes=N (the last value is made as long as that takes). A batch of `commit` or `abort` is a marker,
+                one of `control-N` has a control record of type N.
 
 Times are `[Nd]HH:MM[:SS[.mmm]]` since the start of 2024, or plain milliseconds; durations have a unit: ms s m h d.
 The line of settings takes Kafka's topic settings, and: name, now, checkpoint, start, hw, recovery (checkpoints of the
@@ -215,7 +216,7 @@ class _Parser:
                     self.next_offset = start_offset
         else:
             records.append(self._record())
-        kind = records[0].key.decode() if records and records[0].key in (b"commit", b"abort") else ""
+        kind = _marker(records[0].key) if records else ""
         numbered = []
         for record in records:
             offset = record.offset if record.offset >= 0 else self.next_offset
@@ -259,6 +260,12 @@ def _content(word: str) -> bytes | None:
     return word.encode()
 
 
+def _marker(key: bytes | None) -> str:
+    """Return which marker a key stands for, the empty string for a key of a data record."""
+    text = (key or b"").decode(errors="replace")
+    return text if text in _MARKERS or re.fullmatch(r"control-\d+", text) else ""
+
+
 def _build(records: list[Record], base_offset: int, last_offset: int, words: dict[str, str], *, marker: str) -> bytes:
     wanted_bytes = words.pop("bytes", None)
     if wanted_bytes is not None:
@@ -287,8 +294,9 @@ def _build(records: list[Record], base_offset: int, last_offset: int, words: dic
     )
     if marker:
         coordinator_epoch = int(words.get("coordinator", 0))
+        number = _MARKERS[marker] if marker in _MARKERS else int(marker.removeprefix("control-"))
         records = [
-            record._replace(key=struct.pack(">hh", 0, _MARKERS[marker]), value=struct.pack(">hi", 0, coordinator_epoch))
+            record._replace(key=struct.pack(">hh", 0, number), value=struct.pack(">hi", 0, coordinator_epoch))
             for record in records
         ]
     if not records:

@@ -42,10 +42,14 @@ class RecordDecoder:
                 return self._metadata(record)
             decoded = decode(self._topic, record.key, record.value)
         except ValueError as problem:
-            self.failed += 1
-            self.first_failure = self.first_failure or f"offset {record.offset}: {problem}"
+            self.left_undecoded(record, str(problem))
             raise
         return _as_json(decoded) if self._as_json else _as_text(decoded)
+
+    def left_undecoded(self, record: Record, problem: str) -> None:
+        """Count a record that could not be decoded."""
+        self.failed += 1
+        self.first_failure = self.first_failure or f"offset {record.offset}: {problem}"
 
     def _metadata(self, record: Record) -> dict[str, Any]:
         decoded = decode_metadata(record.value)

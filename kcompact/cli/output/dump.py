@@ -35,6 +35,10 @@ class Decoder(Protocol):
         """Return the fields. Raises ValueError for a record that cannot be decoded."""
         ...
 
+    def left_undecoded(self, record: Record, problem: str) -> None:
+        """Count a control record that could not be decoded."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineForm:
@@ -81,7 +85,10 @@ class LineForm:
         return fields
 
     def _control_fields(self, header: Header, position: int, record: Record) -> dict[str, Any]:
-        """Return what a control record says: the end of a transaction, or a record of a KRaft quorum."""
+        """Return what a control record says: the end of a transaction, or a record of a KRaft quorum.
+
+        Where keys and values are shown, one of an unknown type or version has them as they are.
+        """
         try:
             marker = marker_of(record, header, position, file=self.label)
             if marker.kind in (ABORT, COMMIT):
@@ -89,13 +96,20 @@ class LineForm:
                 return {"endTxnMarker": kind, "coordinatorEpoch": marker.coordinator_epoch}
             quorum = decode_quorum_record(marker.kind, record.value)
         except CorruptBatchError as problem:
-            return {"decodeError": problem.problem}
+            return self._undecoded(record, problem.problem, {"decodeError": problem.problem})
         except ValueError as problem:
-            return {"decodeError": str(problem)}
+            return self._undecoded(record, str(problem), {"decodeError": str(problem)})
         if quorum is None:
-            return {"controlType": marker.kind}
+            unknown = f"control record type {marker.kind} is unknown"
+            return self._undecoded(record, unknown, {"controlType": marker.kind})
         name, content = quorum
         return {name: content if self.as_json else compact(content)}
+
+    def _undecoded(self, record: Record, problem: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a control record that could not be decoded."""
+        if self.decoder is not None:
+            self.decoder.left_undecoded(record, problem)
+        return (_contents(record) if self.print_data or self.decoder is not None else {}) | fields
 
     def unreadable_lines(self, part: Unreadable) -> str:
         """Return the lines of a part that cannot be read, with their ends: of its batch if it is one, and what it is.

@@ -114,6 +114,9 @@ class FieldDecoder:
             self._first.setdefault(field, f"offset {offset}: {problem}")
             raise
 
+    def left_undecoded(self, record: Record, problem: str) -> None:
+        """Do nothing: a control record is not decoded by these decoders."""
+
     def notes(self) -> list[Note]:
         """Return a note for the keys and one for the values that could not be decoded."""
         found = []

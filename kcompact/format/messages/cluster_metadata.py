@@ -9,7 +9,8 @@ Its value is
     fields          those of the kind, all versions are flexible
 
 A cleaning depends on the records in `MetadataKind`, which say the topics and their settings. They are read strictly,
-because a wrong setting would make a cleaning remove the wrong records.
+because a wrong setting would make a cleaning remove the wrong records. A later version of these can mean something
+else, so it is refused. Records that decide nothing may have any type and version.
 Rules: `AbstractApiMessageSerde.read`, `MetadataRecordType`, Kafka's schemas of metadata records; KIP-500 and KIP-631
 (the records), KIP-868 (transactions).
 """
@@ -17,9 +18,10 @@ Rules: `AbstractApiMessageSerde.read`, `MetadataRecordType`, Kafka's schemas of 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import NamedTuple
 
-from kcompact.errors import CorruptBatchError, UnsupportedError
+from kcompact.errors import CorruptBatchError
 from kcompact.format.messages.schema import (
     BOOL,
     BYTES,
@@ -36,11 +38,13 @@ from kcompact.format.messages.schema import (
     FieldReader,
     Fields,
     Message,
+    Struct,
     UnknownVersionError,
     by_number,
     read_fields,
     read_struct,
     struct,
+    unknown_record,
 )
 
 FRAME_VERSION = 1
@@ -90,24 +94,32 @@ def decode_metadata(value: bytes | None) -> MetadataRecord:
     return _decoded(reader, number, version)
 
 
+class UnknownRecord(NamedTuple):
+    """A record whose type or version is unknown, and which decides nothing."""
+
+    number: int
+    version: int
+
+    def __str__(self) -> str:
+        kind = METADATA_TYPES.get(self.number)
+        return f"record type {self.number}" if kind is None else f"version {self.version} of {kind.name}"
+
+
 def read_record(
     value: bytes | None, *, file: str, position: int, offset: int, key: bytes | None = None
-) -> MetadataRecord | None:
+) -> MetadataRecord | UnknownRecord | None:
     """Return a record on which a cleaning depends, None for another type.
 
-    Raises CorruptBatchError, UnsupportedError for a version of a newer Kafka; `file`, `position` (of the batch) and
-    `offset` are for its message.
+    Of a later version of some types only the first fields are read. Raises CorruptBatchError; UnsupportedError for a
+    version that is unknown and decides. `file`, `position` (of the batch) and `offset` are for the message.
     """
     try:
         if value is None or key is not None:
             raise ValueError("a metadata record has a value and no key")
         return _strictly_decoded(FieldReader(value, is_strict=True))
     except UnknownVersionError as problem:
-        raise UnsupportedError(
-            path=file,
-            problem=f"position {position}, offset {offset}: metadata record: {problem}; it decides about a topic",
-            hint="It is of a newer Kafka. Read the settings from the running cluster with --bootstrap-server, or use a "
-            "newer kcompact.",
+        raise unknown_record(
+            file=file, position=position, offset=offset, problem=f"metadata record: {problem}", hint=_OTHER_SOURCES
         ) from None
     except ValueError as problem:
         raise CorruptBatchError(
@@ -115,21 +127,43 @@ def read_record(
         ) from None
 
 
-def _strictly_decoded(reader: FieldReader) -> MetadataRecord | None:
+_OTHER_SOURCES = (
+    "Or read the settings of the topics from a running cluster with --bootstrap-server; or copy the partition "
+    "directory elsewhere and pass its settings with --config."
+)
+
+
+def _strictly_decoded(reader: FieldReader) -> MetadataRecord | UnknownRecord | None:
     number, version = _type_and_version(reader)
     if number > _SHORT_MAX or version > _SHORT_MAX:
         raise ValueError(f"record type {number}, version {version}: out of range")
+    kind = METADATA_TYPES.get(number)
+    if kind is None or (number not in _KINDS and version > kind.last_version):
+        return UnknownRecord(number, version)
     if number not in _KINDS:
         return None
-    if number not in _OF_ANY_VERSION:
+    if version <= kind.last_version and number not in _FIRST_FIELDS:
         return _decoded(reader, number, version)
-    read, schema = _OF_ANY_VERSION[number]
-    return MetadataRecord(METADATA_TYPES[number], version, read(reader, schema, version, flexible=True))
+    if number not in _FIRST_FIELDS:
+        raise UnknownVersionError(f"version {version} of record type {number} ({kind.name}) is unknown")
+    return _partly_decoded(reader, kind, version)
+
+
+def _partly_decoded(reader: FieldReader, kind: Message, version: int) -> MetadataRecord | UnknownRecord:
+    """Return the fields of a record that matter. A later version may have others between them."""
+    is_known = version <= kind.last_version
+    read, known, later = _FIRST_FIELDS[kind.number]
+    try:
+        return MetadataRecord(kind, version, read(reader, known if is_known else later, version, flexible=True))
+    except ValueError:
+        if is_known:
+            raise
+        return UnknownRecord(kind.number, version)
 
 
 def _type_and_version(reader: FieldReader) -> tuple[int, int]:
     if (frame := reader.uvarint()) != FRAME_VERSION:
-        raise ValueError(f"frame version {frame} is unknown")
+        raise UnknownVersionError(f"frame version {frame} is unknown")
     number, version = reader.uvarints(2)
     return number, version
 
@@ -417,19 +451,21 @@ METADATA_TYPES = by_number(
 
 _KINDS = frozenset(map(int, MetadataKind))
 
-_OF_ANY_VERSION = {
-    int(MetadataKind.REGISTER_BROKER): (
-        read_fields,
-        struct(*METADATA_TYPES[MetadataKind.REGISTER_BROKER].value.fields[:6]),
-    ),
-    int(MetadataKind.UNREGISTER_BROKER): (
-        read_fields,
-        struct(*METADATA_TYPES[MetadataKind.UNREGISTER_BROKER].value.fields[:1]),
-    ),
-    int(MetadataKind.PARTITION): (read_fields, struct(*METADATA_TYPES[MetadataKind.PARTITION].value.fields[:3])),
-    int(MetadataKind.PARTITION_CHANGE): (read_struct, METADATA_TYPES[MetadataKind.PARTITION_CHANGE].value),
-}
-"""The types whose later versions are read too, and what of them: later fields do not matter to a cleaning.
 
-Of a partition only its number, the topic's id and the replicas matter, of a broker its number and the features.
+def _first_fields(kind: MetadataKind, known: int, later: int) -> tuple[Callable[..., Fields], Struct, Struct]:
+    fields = METADATA_TYPES[kind].value.fields
+    return read_fields, struct(*fields[:known]), struct(*fields[:later])
+
+
+_CHANGE = METADATA_TYPES[MetadataKind.PARTITION_CHANGE].value
+_FIRST_FIELDS: dict[int, tuple[Callable[..., Fields], Struct, Struct]] = {
+    MetadataKind.REGISTER_BROKER: _first_fields(MetadataKind.REGISTER_BROKER, 6, 1),
+    MetadataKind.UNREGISTER_BROKER: _first_fields(MetadataKind.UNREGISTER_BROKER, 1, 1),
+    MetadataKind.PARTITION: _first_fields(MetadataKind.PARTITION, 3, 3),
+    MetadataKind.PARTITION_CHANGE: (read_struct, _CHANGE, _CHANGE),
+}
+"""The types whose later versions are read too: how, and which fields of a known and of a later version.
+
+Of a partition only its number, the topic's id and the replicas matter, of a broker its number and the features. Where
+these are in a later version of a broker's registration is unknown, apart from the number.
 """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from kcompact.errors import CorruptBatchError
 from kcompact.format.messages.schema import (
-    ANY_VERSION,
     INT16,
     INT32,
     INT64,
@@ -42,8 +41,8 @@ SNAPSHOT_FOOTER = 4
 """The types of the control records that begin and end a snapshot."""
 
 
-def _quorum_type(number: int, name: str, *fields: Field) -> Message:
-    return Message(number, name, struct(_VERSION, *fields), last_version=ANY_VERSION)
+def _quorum_type(number: int, name: str, *fields: Field, last_version: int = 0) -> Message:
+    return Message(number, name, struct(_VERSION, *fields), last_version=last_version)
 
 
 QUORUM_TYPES = by_number(
@@ -53,6 +52,7 @@ QUORUM_TYPES = by_number(
         Field("leaderId", INT32),
         Field("voters", Array(_VOTER)),
         Field("grantingVoters", Array(_VOTER)),
+        last_version=1,
     ),
     _quorum_type(SNAPSHOT_HEADER, "SnapshotHeader", Field("lastContainedLogTimestamp", INT64)),
     _quorum_type(SNAPSHOT_FOOTER, "SnapshotFooter"),
@@ -72,7 +72,7 @@ def control_type(key: bytes | None, *, file: str, position: int, offset: int) ->
 def decode_quorum_record(number: int, value: bytes | None) -> tuple[str, Fields] | None:
     """Return the name and the fields of a control record of a quorum, None for another type.
 
-    Raises ValueError where the bytes contradict the schema.
+    Raises ValueError for a version that is unknown, and where the bytes contradict the schema.
     """
     kind = QUORUM_TYPES.get(number)
     if kind is None:

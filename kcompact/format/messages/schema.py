@@ -31,6 +31,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, TypeAlias, TypeGuard
 
+from kcompact.errors import UnsupportedError
 from kcompact.format.batch import java_string
 
 Value: TypeAlias = "int | float | str | list[Value] | dict[str, Value] | None"
@@ -130,6 +131,13 @@ class Message:
 def by_number(*types: Message) -> dict[int, Message]:
     """Return the types of message by their numbers."""
     return {each.number: each for each in types}
+
+
+def unknown_record(*, file: str, position: int, offset: int, problem: str, hint: str = "") -> UnsupportedError:
+    """Return the error for a record that decides about the result, and of which the type or the version is unknown."""
+    newer = "A newer Kafka wrote this record: install a newer kcompact."
+    where = f"position {position}, offset {offset}"
+    return UnsupportedError(path=file, problem=f"{where}: {problem}", hint=f"{newer} {hint}".rstrip())
 
 
 # Reading

@@ -70,6 +70,7 @@ def test_a_change_of_leader() -> None:
         (5, b"\0\0\0\1\0", 'KRaftVersion: {"version":0,"kRaftVersion":1}'),
         (6, b"\0\0\1\0", 'KRaftVoters: {"version":0,"voters":[]}'),
         (9, b"", "controlType: 9"),
+        (2, b"\0\x09", "decodeError: version 9 of record type 2 (LeaderChange) is unknown"),
         (2, b"\0", "decodeError: a field of 2 bytes, 1 are left"),
         (2, None, "decodeError: no value"),
     ],
@@ -78,6 +79,24 @@ def test_control_records(kind: int, value: bytes | None, expected: str, tmp_path
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(build([Record(0, 1000, b"\0\0" + kind.to_bytes(2, "big"), value)], control=True))
     assert lines(path)[-1].endswith(f"headerKeys: [] {expected}")
+
+
+def test_control_records_of_a_newer_kafka_are_shown_as_they_are_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+    path.parent.mkdir()
+    rows = [(7, b"ab\xff"), (2, b"\0\x09new"), (4, b"\0\0\0")]
+    records = [Record(offset, 0, b"\0\0\0" + bytes([kind]), value) for offset, (kind, value) in enumerate(rows)]
+    path.write_bytes(b"".join(build([each], control=True) for each in records))
+    ran = kcompact("records", "--decode", "--json", path)
+    unknown, later, _ = ran.lines
+    assert (unknown["controlType"], unknown["payloadBase64"]) == (7, "YWL/")
+    assert later["decodeError"] == "version 9 of record type 2 (LeaderChange) is unknown"
+    assert later["payloadBase64"] == "AAluZXc="
+    assert ran.code == 0
+    assert ran.err.startswith("note: 2 records could not be decoded")
+    assert ran.err.endswith("offset 0: control record type 7 is unknown\n")
+    shown = kcompact("records", "--print-data", "--json", path).lines[0]
+    assert shown["payloadBase64"] == "YWL/"
 
 
 def test_metadata_records(tmp_path: Path) -> None:

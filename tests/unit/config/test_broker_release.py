@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,9 @@ NODE_ID = 1
 ZOOKEEPER = MetaProperties(version=0, cluster_id="c", node_id=NODE_ID, directory_id=None)
 KRAFT = MetaProperties(version=1, cluster_id="c", node_id=NODE_ID, directory_id=None)
 
+LATER_REGISTRATION = b"\x01\x00\x05" + NODE_ID.to_bytes(4, "big") + b"rest"
+"""Version 5: the number of the broker, and fields that no known release has."""
+
 
 def registered(level: int, node_id: int = NODE_ID) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(node_id, (("group.version", 1), ("metadata.version", level)))
@@ -33,7 +38,7 @@ def registered(level: int, node_id: int = NODE_ID) -> RegisterBrokerRecord:
 
 def proved(
     log_dir: Path,
-    records: list[MetadataRecord],
+    records: Sequence[MetadataRecord | bytes],
     *,
     properties: MetaProperties | None = KRAFT,
     node_id: int | None = NODE_ID,
@@ -83,6 +88,14 @@ def test_a_broker_with_zookeeper_is_of_the_oldest_release(tmp_path: Path) -> Non
     assert proved(tmp_path, [], properties=ZOOKEEPER) == found
 
 
+def test_a_cluster_that_was_moved_to_kraft_keeps_the_version_of_zookeeper(tmp_path: Path) -> None:
+    moved = replace(ZOOKEEPER, directory_id="d")
+    assert proved(tmp_path / "a", [], properties=moved) == NOT_KNOWN
+    release, source, _ = proved(tmp_path / "b", [registered(30)], properties=moved)
+    assert (release.name, source) == ("4.3", ReleaseSource.REGISTRATION)
+    assert proved(tmp_path / "c", [FeatureLevelRecord("metadata.version", 21)], properties=ZOOKEEPER) == NOT_KNOWN
+
+
 def test_a_newer_release_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"broker 1 has registered metadata.version 34, and Kafka 4.4 knows"):
         proved(tmp_path / "a", [registered(34)])
@@ -90,6 +103,9 @@ def test_a_newer_release_is_refused_by_name(tmp_path: Path) -> None:
         proved(tmp_path / "b", [registered(33), FeatureLevelRecord("metadata.version", 34)])
     with pytest.raises(UnsupportedError, match=r"the cluster has agreed on transaction.version 3"):
         proved(tmp_path / "c", [FeatureLevelRecord("transaction.version", 3)])
+    with pytest.raises(UnsupportedError, match=r"the registration of broker 1 has a version that Kafka 4.4 lacks"):
+        proved(tmp_path / "e", [registered(30), LATER_REGISTRATION])
+    assert proved(tmp_path / "f", [registered(30), LATER_REGISTRATION], node_id=2) == NOT_KNOWN
     proved(tmp_path / "d", [FeatureLevelRecord("unheard.of", 99), FeatureLevelRecord("transaction.version", 2)])
 
 

@@ -16,9 +16,10 @@ from kcompact.config.metadata_log import (
     read_cluster_metadata,
 )
 from kcompact.config.settings import Source
-from kcompact.errors import CorruptDataError, RefusedError, StaleReplicaError
+from kcompact.errors import CorruptDataError, RefusedError, StaleReplicaError, UnsupportedError
 from kcompact.format.names import MetadataSnapshotName, TopicPartition
 from kcompact.format.properties import encode_uuid
+from kcompact.notes import NoteCode
 from tests.support.metadata_log import (
     ORDERS,
     OTHER,
@@ -187,6 +188,47 @@ def test_damaged_metadata_logs_are_errors(files: dict[str, bytes], problem: str,
         read_cluster_metadata(log_dir)
     assert METADATA_DIRECTORY in refused.value.file
     assert refused.value.exit_code == 3
+
+
+# Records of a newer Kafka
+
+NEWER = b"\x01\x1e\x00rest"
+"""A record of a type that no known release has."""
+
+
+def test_unknown_records_that_decide_nothing_are_counted(tmp_path: Path) -> None:
+    rows: Rows = [NEWER, *MADE, b"\x01\x0e\x07", b"\x01\x05\x09"]
+    metadata = read(tmp_path / "log-dir", {log(): batches(rows)})
+    assert overrides(metadata) == {"orders": POLICY}
+    (note,) = metadata.notes
+    assert note.code is NoteCode.UNKNOWN_METADATA_RECORDS
+    assert note.text.startswith("the metadata log has 3 records of a type or version that")
+    assert note.text.endswith("the first: record type 30, at offset 0")
+    of_snapshot = read(tmp_path / "another", {EARLY: snapshot([NEWER, *MADE])})
+    assert [note.code for note in of_snapshot.notes] == [NoteCode.UNKNOWN_METADATA_RECORDS]
+
+
+LATER_TOPIC = b"\x01\x02\x01rest"
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({log(): batches([*MADE, LATER_TOPIC])}, r"offset 3: metadata record: version 1 of record type 2 \(TOPIC_REC"),
+        ({log(): batches([b"\x02\x02\x00"])}, "offset 0: metadata record: frame version 2 is unknown"),
+        ({log(): batches(MADE) + control(7, 3)}, "offset 3: control record type 7 is unknown"),
+        # An older snapshot is no way around it: the log has the record too, or one like it.
+        ({EARLY: HEAD, LATE: snapshot([*MADE, LATER_TOPIC]), **ENTIRE_LOG}, "offset 4: metadata record: version 1"),
+        ({EARLY: HEAD, LATE: snapshot(MADE, footer=False) + control(7, 4), **ENTIRE_LOG}, "control record type 7"),
+    ],
+)
+def test_unknown_records_that_decide_are_refused(files: dict[str, bytes], problem: str, tmp_path: Path) -> None:
+    log_dir = write(tmp_path / "log-dir", files)
+    with pytest.raises(UnsupportedError, match=problem) as refused:
+        read_cluster_metadata(log_dir)
+    assert METADATA_DIRECTORY in refused.value.path
+    assert refused.value.exit_code == 4
+    assert "newer kcompact" in refused.value.hint
 
 
 def test_a_snapshot_beyond_the_log(tmp_path: Path) -> None:

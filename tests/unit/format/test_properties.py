@@ -60,6 +60,8 @@ def test_malformed_partition_metadata(data: bytes, problem: str) -> None:
         (KRAFT, (1, "4L6g3nShT-eMCtK--X86sw", 1, None)),
         (KRAFT + b"directory.id=abc\n", (1, "4L6g3nShT-eMCtK--X86sw", 1, "abc")),
         (b"version=0\nbroker.id=3\n", (0, None, 3, None)),
+        (b"broker.id=3\n", (0, None, 3, None)),  # The first file of this kind had no version.
+        (b"", (0, None, None, None)),
     ],
 )
 def test_meta_properties(data: bytes, expected: tuple[int, str | None, int | None, str | None]) -> None:
@@ -71,7 +73,6 @@ def test_meta_properties(data: bytes, expected: tuple[int, str | None, int | Non
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"", "version '' is unknown"),
         (b"version=2\n", "version '2' is unknown"),
         (b"version=one\n", "'one' is not a valid version"),
         (b"version=1\nnode.id=99999999999\n", "'99999999999' is not a valid node.id"),

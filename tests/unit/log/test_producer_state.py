@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.errors import CorruptCheckpointError
+from kcompact.errors import CorruptCheckpointError, UnsupportedError
 from kcompact.format.batch import parse_batches
 from kcompact.format.index import build_offset_index
 from kcompact.format.names import index_name
@@ -44,6 +44,22 @@ HEAD = ProducerEntry(
     coordinator_epoch=-1,
     current_txn_first_offset=-1,
 )
+
+
+@pytest.mark.parametrize("kind", [2, 7])
+@pytest.mark.parametrize("is_active", [True, False])
+def test_a_control_record_that_ends_no_transaction_is_refused_by_name(
+    kind: int, is_active: bool, tmp_path: Path
+) -> None:
+    """No broker loads such a log. One that has a snapshot after it does, and so does kcompact."""
+    text = f"log lone\n0: a=1(pid=1 txn) control-{kind}(pid=1)" + ("" if is_active else "\n2: b=1")
+    problem = rf"offset 1: control record type {kind} of producer 1: only 0 \(abort\) and 1 \(commit\) end"
+    with pytest.raises(UnsupportedError, match=problem) as refused:
+        load(log_dsl.parse(text), tmp_path / "a")
+    assert refused.value.exit_code == 4
+    assert load(log_dsl.parse(f"log lone\n0: a=1 control-{kind} a=2"), tmp_path / "b") == {}
+    replayed = text + "\nsnapshot 2: pid=1" if not is_active else "log\n0: a=1"
+    assert load(log_dsl.parse(replayed), tmp_path / "c").keys() == (set() if is_active else {1})
 
 
 def headers_of(data: bytes) -> Iterator[BatchHeader]:
