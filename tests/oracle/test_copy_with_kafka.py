@@ -66,7 +66,7 @@ def test_a_broker_starts_on_a_copy_and_has_everything(log_dir: Path, tmp_path: P
     before = sum(file.stat().st_size for file in (log_dir / PARTITION).glob("*.log"))
     assert copy(log_dir, tmp_path) == 0
     copied = {path.name for path in (tmp_path / "log-dir").iterdir()}
-    assert {PARTITION, "__consumer_offsets-0", "__cluster_metadata-0", "bootstrap.checkpoint"} <= copied
+    assert {PARTITION, "__consumer_offsets-0", "__cluster_metadata-0"} <= copied
     after = sum(file.stat().st_size for file in (tmp_path / "log-dir" / PARTITION).glob("*.log"))
     assert after < before
     produced = [record for batch in batches(RECORDS) for record in batch]

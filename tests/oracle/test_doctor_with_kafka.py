@@ -352,6 +352,8 @@ def test_a_broker_does_not_start_on_a_full_disk(log_dir: Path, tmp_path: Path) -
     if mounted.returncode != 0:
         pytest.skip("mounting needs root")
     try:
+        for index in (log_dir / "__cluster_metadata-0").glob("*index"):
+            os.truncate(index, 0)  # Since 4.4 the quorum's log keeps the whole size of an active index.
         small = copy_log_dir(log_dir, disk / "log-dir")
         with (disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
             while True:
