@@ -15,7 +15,7 @@ from kcompact.format import batch, block, checkpoint, index, producer_snapshot, 
 from kcompact.format.checkpoint import EpochEntry
 from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.index import AbortedTxn
-from kcompact.format.messages.cluster_metadata import MetadataKind, read_record
+from kcompact.format.messages.cluster_metadata import MetadataKind, MetadataRecord, read_record
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.format.properties import MetaProperties, PartitionMetadata
@@ -217,10 +217,10 @@ def test_the_other_text_files() -> None:
 
 def test_metadata_records() -> None:
     topic = read_record(example("hex metadata topic"), file="f", position=0, offset=0)
-    assert topic is not None
+    assert isinstance(topic, MetadataRecord)
     assert (topic.fields["name"], build_record(record_of(topic))) == ("orders", example("hex metadata topic"))
     config = read_record(example("hex metadata config"), file="f", position=0, offset=0)
-    assert config is not None
+    assert isinstance(config, MetadataRecord)
     assert record_of(config) == ConfigRecord(2, "orders", "cleanup.policy", "compact")
     listed = re.findall(r"^\| ([\d, ]+) \| ([\w, ]+) \|", section("KRaft metadata"), re.MULTILINE)
     keys = [int(key) for keys, _ in listed for key in keys.split(",")]
