@@ -142,6 +142,8 @@ def clean(spec: LogSpec, *, keep_tombstones: bool = False) -> Outcome:
                 if record.key is not None and dirty <= record.offset < stop:
                     newest[record.key] = record.offset
     traces = last_traces(spec)
+    replicated = log_end(spec) if spec.high_watermark is None else spec.high_watermark
+    last_end = replicated if spec.release.name == "4.4" else stop
     outputs: dict[int, list[bytes]] = {}
     counts = {"messages_read": 0, "messages_written": 0, "invalid_messages": 0}
     files: dict[str, bytes] = {}
@@ -158,7 +160,7 @@ def clean(spec: LogSpec, *, keep_tombstones: bool = False) -> Outcome:
             header = batch.header
             if kept:
                 output.append(with_records(batch, records, kept, spec))
-            elif header.next_offset == stop or (
+            elif header.next_offset == last_end or (
                 header.producer_id >= 0 and traces.get(header.producer_id) == header.last_offset
             ):
                 output.append(batch_format.empty(header))

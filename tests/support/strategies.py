@@ -13,6 +13,7 @@ from kcompact.format import batch as batch_format
 from kcompact.format.batch import CODEC_MASK, LOG_APPEND_TIME_BIT, Header, Record, parse_batches
 from kcompact.format.codec import Codec
 from kcompact.format.producer_snapshot import ProducerEntry
+from kcompact.release import RELEASES
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 
 HOUR = 3_600_000
@@ -165,6 +166,7 @@ def logs(draw: st.DrawFn, *, lawful: bool = False) -> LogSpec:
         high_watermark=None if surroundings == "lone" else draw(high_watermark),
         snapshots=snapshots,
         lone=surroundings == "lone",
+        release=draw(st.sampled_from(list(RELEASES.values()))),
     )
 
 
