@@ -35,6 +35,7 @@ pytestmark = pytest.mark.slow
 
 HOUR_MS = 3_600_000
 SMALL_SEGMENTS = "offsets.topic.segment.bytes=1048576\ntransaction.state.log.segment.bytes=1048576\n"
+LONG_METADATA = "offset.metadata.max.bytes=32000\n"
 ONE_OF_EACH = "transaction.state.log.num.partitions=1\ngroup.initial.rebalance.delay.ms=0\n"
 ZOOKEEPER_PROPERTIES = """\
 broker.id=1
@@ -53,7 +54,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": str(30 * 60_000), "delet
 STOCK, LEDGER = "stock", "ledger"
 GROUP = "readers"
 KEYS = 300
-LONG_NAME = "l" * 8_000
+LONG_NAME = "l" * 30_000
 """A transactional id that fills the topic of the transactions' coordinator soon."""
 KINDS = [(OLDEST.version, "zookeeper"), *((version, "kraft") for version in VERSIONS)]
 
@@ -122,13 +123,13 @@ class Clients:
             self._write_stock(producer, name, range(turn * KEYS // 2, (turn + 1) * KEYS // 2))
         if self.pending:
             self._end_transaction(commit=True)
-        for number in range(60):
+        for number in range(20):
             self._begin_transaction({b"account-%d" % (each % 50): name for each in range(number, number + 3)}, number)
             self._end_transaction(commit=number % 3 > 0)
-        self._begin_transaction({b"account-%d" % each: f"{name}, late" for each in range(5)}, 60)
-        for _ in range(280):
+        self._begin_transaction({b"account-%d" % each: f"{name}, late" for each in range(5)}, 20)
+        for _ in range(36):
             self.offset += 1
-            position = {TopicPartition(STOCK, 0): OffsetAndMetadata(self.offset, "x" * 4_000, -1)}
+            position = {TopicPartition(STOCK, 0): OffsetAndMetadata(self.offset, "x" * 32_000, -1)}
             patiently(partial(self.reader.commit, position))
 
     def _write_stock(self, producer: Any, name: str, numbers: range) -> None:
@@ -183,6 +184,10 @@ class Clients:
             unlike = [key for key in {*expected, *newest} if newest.get(key) != expected.get(key)]
             if unlike:
                 found.append(f"{topic} has other values for a reader of {isolation}: {sorted(unlike)[:5]}")
+        _, records = consumed(self.address, LEDGER)
+        lost = self.ledger.items() - set(records.values())
+        if lost:
+            found.append(f"{LEDGER} lacks values for a reader of read_uncommitted: {sorted(lost)[:5]}")
         reader = KafkaConsumer(bootstrap_servers=self.address, group_id=GROUP, enable_auto_commit=False)
         try:
             committed = patiently(lambda: reader.committed(TopicPartition(STOCK, 0)))
@@ -217,7 +222,7 @@ def cleaned(broker: Broker, release: str | None) -> None:
 @pytest.mark.parametrize(("version", "metadata"), KINDS, ids=lambda part: part)
 def test_a_broker_goes_on_after_cleanings_by_all_rules(version: str, metadata: str, tmp_path: Path) -> None:
     kind = BrokerWithZooKeeper if metadata == "zookeeper" else Broker
-    broker = kind(tmp_path, properties=SMALL_SEGMENTS + ONE_OF_EACH, version=version)
+    broker = kind(tmp_path, properties=SMALL_SEGMENTS + LONG_METADATA + ONE_OF_EACH, version=version)
     others = [name for name in RELEASES if name != release_of(version).name]
     with ExitStack() as stack:
         if isinstance(broker, BrokerWithZooKeeper):
