@@ -3,8 +3,10 @@
 The sources in `src/main` are written for the newest. Two things make them fit an older one, and nothing else:
 
     an import that this Kafka has in another package      is rewritten, to the class of the same name
-    a class in `src/4.0` or `src/3.9`                     replaces the one of `src/main`: the log and its cleaner are
-                                                          written in Scala there
+    a class in `src/4.2`, `4.1`, `4.0` or `3.9`           replaces that of `src/main`, in that version and all before
+
+Versions before 4.3 are built without what has nothing to do with a cleaning. Up to 4.0 the log and its cleaner are
+written in Scala.
 
 The result lies in `fixtures/kafka/target/VERSION`. A version that is not in VERSIONS is tried with the sources of the
 nearest one. Needs a JDK 17 and Maven.
@@ -28,10 +30,15 @@ from tests.support.releases import numbers
 PROJECT = Path(__file__).resolve().parents[2] / "fixtures" / "kafka"
 VERSIONS = tuple(release.version for release in RELEASES.values())
 NEWEST = VERSIONS[0]
-IN_SCALA = ("src/4.0", "src/3.9")
-"""The sources for a log in Scala: those of 4.0, and those that replace them in 3.9."""
-OF_A_CLEANING = ("Cleaning", "FixedTime", "LogDirectory", "Oracle", "Reading", "TaskQueue", "Writing")
-"""What of `kcompact.oracle` is built for a log in Scala: the rest has nothing to do with what a cleaning leaves."""
+OVERLAYS = ("4.2", "4.1", "4.0", "3.9")
+"""Versions with sources of their own, newest first: each replaces classes of those before."""
+NEWEST_IN_SCALA = "4.0"
+OF_A_CLEANING = (
+    *("Cleaning", "FixedTime", "LogAccess", "LogDirectory", "Markers", "Oracle", "Reading", "TaskQueue", "Writing"),
+    *("CleanerAccess", "CleanerMetrics"),
+)
+"""The classes that a version with an overlay has of `src/main`, unless the overlay has them."""
+NOT_IN_SCALA = ("CleanerMetrics",)
 
 _IMPORT = re.compile(r"^import ((?:org\.apache\.kafka|kafka)\.[\w.]+?)\.([A-Z]\w*)((?:\.\w+)*);$", re.MULTILINE)
 
@@ -61,8 +68,10 @@ def build(version: str = NEWEST) -> None:
 def _build(version: str) -> None:
     directory = PROJECT / "target" / version
     shutil.rmtree(directory, ignore_errors=True)
-    overlays = [each for each in IN_SCALA if numbers(version) <= numbers(each)]
-    kept = {f"{name}.java" for name in OF_A_CLEANING} if overlays else None
+    overlays = [each for each in OVERLAYS if numbers(version) <= numbers(each)]
+    in_scala = numbers(version) <= numbers(NEWEST_IN_SCALA)
+    classes = {*OF_A_CLEANING}.difference(NOT_IN_SCALA if in_scala else ())
+    kept = {f"{name}.java" for name in classes} if overlays else None
 
     def left_out(_: str, names: list[str]) -> list[str]:
         return [name for name in names if (kept and name.endswith(".java") and name not in kept) or name == unneeded]
@@ -70,12 +79,12 @@ def _build(version: str) -> None:
     unneeded = "bench" if numbers(version) < numbers(NEWEST) else ""
     shutil.copytree(PROJECT / "src" / "main", directory / "src" / "main", ignore=left_out)
     for overlay in overlays:
-        shutil.copytree(PROJECT / overlay, directory / "src" / "main", dirs_exist_ok=True)
+        shutil.copytree(PROJECT / "src" / overlay, directory / "src" / "main", dirs_exist_ok=True)
     shutil.copy(PROJECT / "pom.xml", directory)
     command = ["mvn", "-q", "-B", "-f", str(directory), f"-Dkafka.version={version}"]
-    command += ["-Din-scala"] if overlays else []
+    command += ["-Din-scala"] if in_scala else []
     _run([*command, "dependency:copy-dependencies@jars-beside-ours"])
-    _move_imports(directory / "src", directory / "target" / "lib", preferred="kafka.log" if overlays else "")
+    _move_imports(directory / "src", directory / "target" / "lib", preferred="kafka.log" if in_scala else "")
     _run([*command, "package"])
 
 
