@@ -35,7 +35,7 @@ OVERLAYS = ("4.2", "4.1", "4.0", "3.9")
 NEWEST_IN_SCALA = "4.0"
 OF_A_CLEANING = (
     *("Cleaning", "FixedTime", "LogAccess", "LogDirectory", "Markers", "Oracle", "Reading", "TaskQueue", "Writing"),
-    *("CleanerAccess", "CleanerMetrics"),
+    *("CleanerAccess", "CleanerMetrics", "CleanerReplies"),
 )
 """The classes that a version with an overlay has of `src/main`, unless the overlay has them."""
 NOT_IN_SCALA = ("CleanerMetrics",)
