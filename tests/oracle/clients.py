@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from pathlib import Path
 
 from kafka import KafkaConsumer, TopicPartition
 
 from fixtures.broker import Broker, patiently
-from tests.oracle.real_kafka import Json, RealKafka
+from tests.oracle.driver import class_path
+from tests.oracle.real_kafka import JVM_OPTIONS, Json, RealKafka, java
 from tests.support.patience import PATIENCE_S, becomes
 
 COORDINATORS = """\
@@ -27,6 +29,13 @@ group.share.session.timeout.ms=600000
 """Small segments, and members that stay while the broker is away. Its cleaner does not run, see `Broker`."""
 ABOUT_LOGS = re.compile(r"^(?:WARN|ERROR) (?:org\.apache\.)?kafka\.(?:storage|log|coordinator).*", re.MULTILINE)
 """What a broker logs that found something wrong in a log."""
+
+
+def config_command(address: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run Kafka's own tool for settings."""
+    tool = "org.apache.kafka.tools.ConfigCommand"
+    command = [java(), *JVM_OPTIONS, "-cp", class_path(), tool, "--bootstrap-server", address]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=check)
 
 
 def size_of(directory: Path) -> int:

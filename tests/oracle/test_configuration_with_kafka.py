@@ -18,6 +18,7 @@ from fixtures.broker import CLUSTER_ID, Broker, patiently
 from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_cluster_metadata
 from kcompact.format.names import parse_metadata_snapshot_name
+from tests.oracle.clients import config_command
 from tests.oracle.driver import class_path
 from tests.oracle.real_kafka import JVM_OPTIONS, copy_log_dir, java
 from tests.support.command_line import kcompact, note_texts
@@ -44,20 +45,6 @@ TOPICS: dict[str, dict[str, str]] = {
 LEFT = sorted(TOPICS.keys() - {"removed"})
 
 
-def config_command(address: str, *arguments: str) -> str:
-    """Run Kafka's own tool for settings and return what it prints."""
-    command = [
-        java(),
-        *JVM_OPTIONS,
-        "-cp",
-        class_path(),
-        "org.apache.kafka.tools.ConfigCommand",
-        "--bootstrap-server",
-        address,
-    ]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=True).stdout
-
-
 def change(address: str, kind: str, name: str | None, *changes: str) -> None:
     which = ["--entity-default"] if name is None else ["--entity-name", name]
     config_command(address, "--alter", "--entity-type", kind, *which, *changes)
@@ -67,7 +54,7 @@ def described(address: str) -> dict[str, dict[str, str]]:
     """Return every setting of every topic, as Kafka's describeConfigs tells them."""
     found: dict[str, dict[str, str]] = {}
     settings: dict[str, str] = {}
-    for line in config_command(address, "--describe", "--all", "--entity-type", "topics").splitlines():
+    for line in config_command(address, "--describe", "--all", "--entity-type", "topics").stdout.splitlines():
         if heading := re.match(r"All configs for topic (\S+) are:", line):
             settings = found.setdefault(heading[1], {})
         elif setting := re.match(r"  ([\w.]+)=(.*?) sensitive=", line):

@@ -17,6 +17,7 @@ import kcompact
 from fixtures.broker import create_topics
 from kcompact.config.client.settings import ClientConfig
 from kcompact.config.kafka_names import KAFKA_CLIENT_NAMES
+from tests.oracle.clients import config_command
 from tests.oracle.driver import class_path
 from tests.oracle.real_kafka import JVM_OPTIONS, java
 from tests.oracle.secured_broker import ALICE, BOB, STORE_PASSWORD, SecuredBroker, client_file, jaas
@@ -113,17 +114,8 @@ def test_a_file_that_kafkas_own_tool_takes(name: str, broker: SecuredBroker, tmp
 
 def kafkas_tool(address: str, file: Path) -> subprocess.CompletedProcess[str]:
     """Run Kafka's own tool for settings with a client's file."""
-    command = [
-        java(),
-        *JVM_OPTIONS,
-        "-cp",
-        class_path(),
-        "org.apache.kafka.tools.ConfigCommand",
-        "--bootstrap-server",
-        address,
-    ]
-    command += ["--command-config", str(file), "--describe", "--entity-type", "topics", "--entity-name", "orders"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    described = ("--describe", "--entity-type", "topics", "--entity-name", "orders")
+    return config_command(address, "--command-config", str(file), *described, check=False)
 
 
 def failure(broker: SecuredBroker, tmp_path: Path, listener: str, settings: Mapping[str, object] | None) -> str:
