@@ -113,16 +113,10 @@ def apply_fate(
         kept, counts = [], _discarded(len(records), is_latest)
     data: bytes | memoryview | None = None
     if kept:
-        stays_old = header.magic < 2 and not job.release.converts_old_formats
-        if stays_old:
-            data = _old_batch(batch, kept, drops_some=len(kept) < len(records), job=job, file=file)
-        else:
-            data = _kept_batch(
-                batch, kept, drops_some=len(kept) < len(records), is_discardable=is_discardable, job=job, file=file
-            )
-        sets_horizon = (
-            needs_delete_horizon(header, kept, is_discardable=False) and not header.is_control and not stays_old
+        data = _kept_batch(
+            batch, kept, drops_some=len(kept) < len(records), is_discardable=is_discardable, job=job, file=file
         )
+        sets_horizon = _needs_horizon(header, kept, job, is_discardable=False) and not header.is_control
         counts = replace(counts, new_horizons=int(sets_horizon and job.new_horizon_ms is not None))
     elif keeps_header:
         data = _empty_batch(batch, file=file)
@@ -179,12 +173,18 @@ def _kept_batch(
     batch: Batch, kept: Sequence[Record], *, drops_some: bool, is_discardable: bool, job: CleanJob, file: str
 ) -> bytes | memoryview:
     header = batch.header
-    needs_horizon = needs_delete_horizon(header, kept, is_discardable=is_discardable)
-    if not drops_some and not needs_horizon and header.magic == 2:
+    needs_horizon = _needs_horizon(header, kept, job, is_discardable=is_discardable)
+    if not drops_some and not needs_horizon and _stays_as_it_is(batch, job, file=file):
         return batch.data
     problem = unwritable(header, kept)
     if problem:
-        raise _not_writable(batch, problem, file=file)
+        raise RefusedError(
+            path=file,
+            problem=f"position {batch.position}: a batch that must be rewritten has {problem}. "
+            "Kafka's cleaner stops here too",
+        )
+    if _stays_old(header, job):
+        return legacy.rebuild(legacy.read_prefix(batch.data), [legacy.Message(*record[:4]) for record in kept])
     horizon = header.delete_horizon_ms
     if needs_horizon:
         horizon = job.new_horizon_ms
@@ -193,25 +193,19 @@ def _kept_batch(
     return batch_format.rebuild(header, kept, delete_horizon_ms=horizon)
 
 
-def _not_writable(batch: Batch, problem: str, *, file: str) -> RefusedError:
-    return RefusedError(
-        path=file,
-        problem=f"position {batch.position}: a batch that must be rewritten has {problem}. "
-        "Kafka's cleaner stops here too",
-    )
+def _stays_old(header: Header, job: CleanJob) -> bool:
+    return header.magic < 2 and not job.release.converts_old_formats
 
 
-def _old_batch(
-    batch: Batch, kept: Sequence[Record], *, drops_some: bool, job: CleanJob, file: str
-) -> bytes | memoryview:
-    """Return a batch of magic 0 or 1 with only the kept records, in its format."""
-    entries = batch_format.legacy_entries(batch, file=file, memory_bytes=job.memory_bytes)
-    if not drops_some and legacy.has_one_magic(entries):
-        return batch.data
-    problem = unwritable(batch.header, kept)
-    if problem:
-        raise _not_writable(batch, problem, file=file)
-    return legacy.rebuild(entries.prefix, [legacy.Message(*record[:4]) for record in kept])
+def _needs_horizon(header: Header, kept: Sequence[Record], job: CleanJob, *, is_discardable: bool) -> bool:
+    return not _stays_old(header, job) and needs_delete_horizon(header, kept, is_discardable=is_discardable)
+
+
+def _stays_as_it_is(batch: Batch, job: CleanJob, *, file: str) -> bool:
+    """Return whether a batch that loses nothing is copied. An old one is, if all messages inside have its magic."""
+    if not _stays_old(batch.header, job):
+        return batch.header.magic == 2
+    return legacy.has_one_magic(batch_format.legacy_entries(batch, file=file, memory_bytes=job.memory_bytes))
 
 
 def unwritable(header: Header, kept: Sequence[Record]) -> str:

@@ -31,7 +31,6 @@ from kcompact.errors import (
     CorruptDataError,
     RefusedError,
     StaleReplicaError,
-    UnsupportedError,
     storage_error,
 )
 from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
@@ -378,7 +377,8 @@ def _checked(batch: Batch, file: LogFile) -> Iterator[tuple[Record, int | None]]
         if batch.header.is_control:
             kind = control_type(record.key, file=str(file), position=batch.position, offset=record.offset)
             if kind not in QUORUM_TYPES:
-                raise _unknown(file, batch, record, f"control record type {kind} is unknown")
+                problem = f"control record type {kind} is unknown"
+                raise unknown_record(file=str(file), position=batch.position, offset=record.offset, problem=problem)
         yield record, kind
 
 
@@ -405,10 +405,6 @@ def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch:
 
 def _corrupt(file: LogFile, batch: Batch, record: Record, problem: str) -> CorruptBatchError:
     return CorruptBatchError(file=str(file), position=batch.position, offset=record.offset, problem=problem)
-
-
-def _unknown(file: LogFile, batch: Batch, record: Record, problem: str) -> UnsupportedError:
-    return unknown_record(file=str(file), position=batch.position, offset=record.offset, problem=problem)
 
 
 def read_meta_properties(log_dir: Path) -> MetaProperties | None:

@@ -142,10 +142,8 @@ def _strictly_decoded(reader: FieldReader) -> MetadataRecord | UnknownRecord | N
         return UnknownRecord(number, version)
     if number not in _KINDS:
         return None
-    if version <= kind.last_version and number not in _FIRST_FIELDS:
-        return _decoded(reader, number, version)
     if number not in _FIRST_FIELDS:
-        raise UnknownVersionError(f"version {version} of record type {number} ({kind.name}) is unknown")
+        return _decoded(reader, number, version)
     return _partly_decoded(reader, kind, version)
 
 
