@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from kcompact.engine.spark import scratch
+from tests.support.command_line import environment
 from tests.support.spark_runs import ROOT
 
 
@@ -93,6 +95,58 @@ def test_directory_that_nobody_can_lock_is_an_error(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(scratch, "try_lock", lambda descriptor: False)
     with pytest.raises(OSError, match="no private directory"), scratch.private_directory(str(tmp_path)):
         pass
+
+
+AT_EACH_LINE = """
+import os, shutil, sys
+from kcompact.cli import signals
+from kcompact.engine.spark import scratch
+
+def exit_code(left):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def before_line(frame, event, argument):
+        nonlocal left
+        if frame.f_code.co_filename in (scratch.__file__, shutil.__file__):
+            left -= event == "line"
+            if left == 0:
+                os.kill(os.getpid(), int(sys.argv[1]))
+            return before_line
+
+    with signals.stop_request() as stop:
+        stop.is_deferred, stop.exit_code = True, 130
+        sys.settrace(before_line)
+        with scratch.private_directory(None) as directory:
+            (directory / "spill").mkdir()
+            (directory / "spill" / "blocks").touch()
+        os._exit(0)
+
+line, left = 1, []
+while (code := exit_code(line)) and not left:
+    found = os.listdir(os.environ["TMPDIR"])
+    scratch.sweep_scratch()
+    left = os.listdir(os.environ["TMPDIR"])
+    print(code, found, left)
+    line += 1
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL], ids=lambda sent: sent.name)
+def test_end_at_any_line_leaves_nothing_for_good(sent: signal.Signals, tmp_path: Path) -> None:
+    """A second Ctrl-C leaves nothing; what SIGKILL leaves is what the next process removes."""
+    ran = subprocess.run(
+        [sys.executable, "-c", AT_EACH_LINE, str(sent.value)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**environment(), "TMPDIR": str(tmp_path)},
+    )
+    lines = ran.stdout.splitlines()
+    assert len(lines) > 40
+    begin = "130 []" if sent == signal.SIGINT else "-9 ["
+    assert [line for line in lines if not line.startswith(begin) or not line.endswith(" []")] == []
 
 
 def test_workers_need_no_filelock() -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from kcompact.host.process_end import undone_at_abrupt_end
@@ -24,8 +26,8 @@ from kcompact.host.process_end import undone_at_abrupt_end
 PREFIX = "kcompact-spark-"
 _LOCK = "owner.lock"
 _ATTEMPTS = 5
-_DYING_S = 0.05
-"""How long a killed process may take to end."""
+_DYING_S = 5.0
+"""How long a killed process may take to end: a JVM returns its memory first, on a machine that may be busy."""
 
 
 @contextlib.contextmanager
@@ -36,22 +38,41 @@ def private_directory(parent: str | None) -> Iterator[Path]:
     of the same user have left beside it are removed first. Raises OSError.
     """
     sweep_scratch(Path(parent) if parent else None)
-    directory, descriptor = _make_locked(parent)
-    try:
-        with undone_at_abrupt_end(lambda: _remove_completely(directory)):
-            yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        os.close(descriptor)
-
-
-def _remove_completely(directory: Path) -> None:
-    """Remove a directory to which killed processes may write for a moment still."""
     for _ in range(_ATTEMPTS):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():
-            return
-        time.sleep(_DYING_S)
+        directory = Path(parent or tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
+        # From before the directory exists until it is gone: a second Ctrl-C ends the process between any two steps.
+        with undone_at_abrupt_end(partial(_remove_while_writers_die, directory)):
+            directory.mkdir(0o700)
+            descriptor = _locked(directory)
+            if descriptor is not None:
+                try:
+                    yield directory
+                finally:
+                    _remove(directory)
+                    os.close(descriptor)
+                return
+    raise OSError(f"no private directory can be made below {parent or tempfile.gettempdir()}")
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, its lock file last: what a killed process leaves of it, the next one can remove."""
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove_while_writers_die(directory: Path) -> None:
+    """Remove a directory to which killed processes may write for a moment still."""
+    deadline = time.monotonic() + _DYING_S
+    _remove(directory)
+    while directory.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        _remove(directory)
 
 
 def try_lock(descriptor: int) -> bool:
@@ -65,21 +86,19 @@ def try_lock(descriptor: int) -> bool:
     return lock_descriptor(descriptor, blocking=False)
 
 
-def _make_locked(parent: str | None) -> tuple[Path, int]:
-    """Return a new directory and the descriptor that holds its lock."""
-    for _ in range(_ATTEMPTS):
-        directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        descriptor = None
-        # Until the directory is locked, another process can remove it between any two of these steps.
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # The lock is valid only if the locked file is still in the directory. `filelock` does not check this
-            # for a descriptor.
-            if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), (directory / _LOCK).stat()):
-                return directory, descriptor
-        if descriptor is not None:
-            os.close(descriptor)
-    raise OSError(f"no private directory can be made below {parent or tempfile.gettempdir()}")
+def _locked(directory: Path) -> int | None:
+    """Return the descriptor that holds the lock of a new directory. None if another process has removed it."""
+    descriptor = None
+    # Until the directory is locked, another process can remove it between any two of these steps.
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # The lock is valid only if the locked file is still in the directory. `filelock` does not check this
+        # for a descriptor.
+        if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), (directory / _LOCK).stat()):
+            return descriptor
+    if descriptor is not None:
+        os.close(descriptor)
+    return None
 
 
 def sweep_scratch(parent: Path | None = None) -> tuple[Path, ...]:
@@ -110,6 +129,6 @@ def _remove_if_ownerless(directory: Path) -> None:
         return
     try:
         if try_lock(descriptor):
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)
     finally:
         os.close(descriptor)
