@@ -35,6 +35,7 @@ def test_sweep_takes_only_what_nobody_uses(tmp_path: Path) -> None:
     (unlocked / "spill").touch()
     with scratch.private_directory(str(tmp_path)) as mine:
         assert mine.stat().st_mode & 0o777 == 0o700
+        assert len(mine.name) <= len(scratch.PREFIX) + 8, "the paths of Spark's sockets are limited"
         assert not ownerless.exists()
         assert not empty.exists()
         assert all((directory / "spill").exists() for directory in [*others, outside, unlocked])

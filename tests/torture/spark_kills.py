@@ -80,6 +80,7 @@ def _prepared(scratch: Path) -> Stage:
     done = _ended(running)
     assert done.returncode == 0, done.stderr
     assert becomes(lambda: not processes_of(temporary)), "the class archive is not finished"
+    assert all(seen.values()), f"never seen: {[victim for victim, times in seen.items() if not times]}"
     return stage._replace(lifetimes={victim: times[-1] - times[0] for victim, times in seen.items()})
 
 

@@ -25,6 +25,8 @@ from kcompact.host.process_end import undone_at_abrupt_end
 
 PREFIX = "kcompact-spark-"
 _LOCK = "owner.lock"
+_NAME_BYTES = 6
+"""These are 8 characters, as many as `tempfile` takes: the path of a socket is short, and Spark's are in here."""
 _ATTEMPTS = 5
 _DYING_S = 5.0
 """How long a killed process may take to end: a JVM returns its memory first, on a machine that may be busy."""
@@ -39,7 +41,7 @@ def private_directory(parent: str | None) -> Iterator[Path]:
     """
     sweep_scratch(Path(parent) if parent else None)
     for _ in range(_ATTEMPTS):
-        directory = Path(parent or tempfile.gettempdir(), PREFIX + secrets.token_hex(8))
+        directory = Path(parent or tempfile.gettempdir(), PREFIX + secrets.token_urlsafe(_NAME_BYTES))
         # From before the directory exists until it is gone: a second Ctrl-C ends the process between any two steps.
         with undone_at_abrupt_end(partial(_remove_while_writers_die, directory)):
             directory.mkdir(0o700)
