@@ -100,6 +100,7 @@ def test_directory_that_nobody_can_lock_is_an_error(tmp_path: Path, monkeypatch:
 
 AT_EACH_LINE = """
 import os, shutil, sys
+import filelock  # Some versions try out a directory of their own when they are imported.
 from kcompact.cli import signals
 from kcompact.engine.spark import scratch
 
