@@ -37,6 +37,10 @@ def log_end(spec: LogSpec) -> int:
     return max([active.base_offset, *(batch.header.next_offset for batch in batches_of(active))])
 
 
+def replicated_end(spec: LogSpec) -> int:
+    return log_end(spec) if spec.high_watermark is None else spec.high_watermark
+
+
 def view(spec: LogSpec) -> dict[bytes, bytes]:
     """Return the newest value of each key; a key whose newest record is a tombstone is not there."""
     newest: dict[bytes, bytes | None] = {}
@@ -56,7 +60,7 @@ def dirty_range(spec: LogSpec) -> tuple[int, int]:
     dirty = spec.checkpoint
     if dirty is None or dirty < start or dirty > end:
         dirty = start
-    stop = min(bases[-1], end if spec.high_watermark is None else spec.high_watermark)
+    stop = min(bases[-1], replicated_end(spec))
     lag = spec.config.min_compaction_lag_ms
     first = max([base for base in bases if base <= dirty], default=bases[0])
     for segment in spec.segments[:-1]:
@@ -142,8 +146,7 @@ def clean(spec: LogSpec, *, keep_tombstones: bool = False) -> Outcome:
                 if record.key is not None and dirty <= record.offset < stop:
                     newest[record.key] = record.offset
     traces = last_traces(spec)
-    replicated = log_end(spec) if spec.high_watermark is None else spec.high_watermark
-    last_end = replicated if spec.release.name == "4.4" else stop
+    last_end = replicated_end(spec) if spec.release.keeps_only_at_high_watermark else stop
     outputs: dict[int, list[bytes]] = {}
     counts = {"messages_read": 0, "messages_written": 0, "invalid_messages": 0}
     files: dict[str, bytes] = {}

@@ -46,13 +46,14 @@ def private_directory(parent: str | None) -> Iterator[Path]:
         with undone_at_abrupt_end(partial(_remove_while_writers_die, directory)):
             directory.mkdir(0o700)
             descriptor = _locked(directory)
-            if descriptor is not None:
-                try:
-                    yield directory
-                finally:
-                    _remove(directory)
-                    os.close(descriptor)
-                return
+            if descriptor is None:
+                continue
+            try:
+                yield directory
+            finally:
+                _remove(directory)
+                os.close(descriptor)
+            return
     raise OSError(f"no private directory can be made below {parent or tempfile.gettempdir()}")
 
 
