@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -127,6 +128,37 @@ def test_interrupt_reaches_us_alone_and_no_jvm_outlives_us(tmp_path: Path) -> No
     with scratch.private_directory(str(tmp_path / "tmp")) as directory:
         assert list((tmp_path / "tmp").iterdir()) == [directory]
     assert not left.exists()
+
+
+INTERRUPTED_END = """
+from kcompact.engine.spark.context import spark_start
+from kcompact.engine.spark.jvm import Jvm
+from kcompact.engine.spark.worker_pool import WorkerPool
+from kcompact.host.process_end import undo_all
+
+def interrupt_the_end_of(kind):
+    killed, kill, end = [], kind.kill, kind.end
+    def counted(self):
+        killed.append(self)
+        kill(self)
+    def interrupted(self):
+        killed.clear()
+        undo_all()
+        print(kind.__name__, len(killed))
+        end(self)
+    kind.kill, kind.end = counted, interrupted
+
+interrupt_the_end_of(Jvm)
+interrupt_the_end_of(WorkerPool)
+with spark_start("local[1]"):
+    pass
+"""
+
+
+def test_signal_while_spark_ends_kills_its_processes(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as short:  # There is no worker pool where the path of its socket is too long.
+        done = finished(INTERRUPTED_END, tmp_path, Path(short))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "WorkerPool 1\nJvm 1\n", "")
 
 
 # Before anything starts

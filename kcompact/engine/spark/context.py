@@ -76,13 +76,14 @@ def spark_start(master: str = "local[*]", conf: Mapping[str, str] = {}) -> Itera
             settings = _settings(master, conf, local_dirs)
             environment = _jvm_environment(master, conf, home)
             spark_jvm = Jvm(java, settings, environment, home)
-            stack.callback(spark_jvm.end)
+            # Until it has ended: a second Ctrl-C can come during the end too.
             stack.enter_context(undone_at_abrupt_end(spark_jvm.kill))
+            stack.callback(spark_jvm.end)
             spark_jvm.start()
             if settings["spark.python.daemon.module"] == worker_pool.__name__:
                 pool = worker_pool.WorkerPool(environment["PYSPARK_PYTHON"], environment, home)
-                stack.callback(pool.end)
                 stack.enter_context(undone_at_abrupt_end(pool.kill))
+                stack.callback(pool.end)
         yield SparkStart(master=master, conf=conf, settings=settings, environment=environment, home=home, jvm=spark_jvm)
 
 

@@ -55,9 +55,10 @@ class WorkerPool:
         listening.close()
 
     def kill(self) -> None:
-        """Kill them without waiting for their end."""
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, 9)
+        """Kill them without waiting for their end. After `end` their number can be that of other processes."""
+        if self._process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, 9)
 
     def end(self) -> None:
         """Kill the worker pool and the workers that it has forked."""
