@@ -39,12 +39,15 @@ BENCH ?=
 # Options of `make torture`.
 TORTURE ?=
 
+# Options of `make replica-fixtures`: names of cases, --to DIR, --freeze.
+REPLICAS ?=
+
 # How many odd logs `make oracle` writes, and the seed of the first. KAFKA=4.0.2 compares with that version instead.
 ORACLE_LOGS ?= 200
 SEED ?= 1
 KAFKA ?=
 
-.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest environments wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check oracle new-releases broker-check cluster-check torture bench clean help
+.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest environments wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check replica-fixtures oracle new-releases broker-check cluster-check torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -182,6 +185,9 @@ fixtures: $(STAMP)  ## write fixtures/logs anew with the real Kafka; the broker'
 fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
 	$(BIN)/python -m fixtures.generate --check
 	$(BIN)/python -m fixtures.broker --check
+
+replica-fixtures: $(STAMP)  ## three real brokers whose replicas come to differ: run each case anew, and compare; REPLICAS=--freeze keeps them
+	$(BIN)/python -m fixtures.replicas $(REPLICAS)
 
 oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs; KAFKA=4.0.2 for another version, ORACLE_LOGS=2000 SEED=5000 for more
 	$(PYTEST) -q -m oracle -n $(WORKERS) --dist loadscope $(if $(KAFKA),tests/cases --kafka $(KAFKA))

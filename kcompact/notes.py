@@ -159,6 +159,29 @@ class NoteCode(StrEnum):
         "running as root; the broker's own user is safer. Files keep their owners.",
     )
 
+    # Replicas of other brokers
+
+    REPLICA_LAGS = (
+        "replica-lags",
+        "the replica {path} ends at offset {end_offset}{truncated}, so it still has to fetch {missing}: this cleaning "
+        "drops no tombstone and no marker from offset {start_offset} on",
+    )
+    REPLICA_HAS_ALL = (
+        "replica-has-all",
+        "the replica {path} ends at offset {end_offset}, not below the end of this log: nothing is held back for it",
+    )
+    NO_REPLICA = "no-replica", "{path} has no replica of this partition: nothing is held back for it"
+    HELD_BACK_AT_MOST = (
+        "held-back-at-most",
+        "the next cleaning holds back at most {tombstones} and {markers} whose delete horizons have passed, for "
+        "{replicas}; tombstones that a newer record supersedes are dropped all the same",
+    )
+    HELD_BACK = (
+        "held-back",
+        "{name}: held back for {replicas}: {tombstones} and {markers} whose delete horizons have passed; a broker's "
+        "own cleaner drops them",
+    )
+
     # A cleaning
 
     OVERLAY_STORAGE = "overlay-storage", "{path} is an {kind}: no broker may use the directories below it"

@@ -24,5 +24,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
     write                 stage 3: one part of a group
     staged_files          private files in the staging directory: created, synced, read back and compared
     join                  joins the parts of a group to one segment with its indexes
+    held_back             what a cleaning holds back at most for replicas that lag, counted from a plan
     groups                writes or counts the segments of whole groups
 """

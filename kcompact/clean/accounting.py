@@ -96,6 +96,7 @@ def _check_part(ledger: _Ledger, task: WriteTask, part: WrittenPart) -> None:
     where = f"group {task.group}, part {task.part}: "
     divided = counts.kept + counts.superseded + counts.expired + counts.unkeyed + counts.discarded
     latest = counts.kept_latest + counts.expired + counts.discarded_latest
+    without = counts.expired + counts.unkeyed + counts.held_tombstones
     ledger.equal(where + "records read", counts.read, task.records)
     ledger.equal(where + "records kept, superseded, expired, unkeyed or discarded", divided, counts.read)
     ledger.equal(where + "latest records kept, expired or discarded", latest, _bits_of(task))
@@ -106,11 +107,15 @@ def _check_part(ledger: _Ledger, task: WriteTask, part: WrittenPart) -> None:
     ledger.equal(where + "bytes written", stats.bytes_written, part.size_bytes)
     ledger.equal(where + "bytes of batches", int(part.output_table["size_bytes"].sum(dtype=np.int64)), part.size_bytes)
     ledger.require(
+        counts.held_tombstones <= counts.kept_latest and counts.held_markers <= counts.kept_control,
+        f"{where}{counts.held_tombstones:,} tombstones and {counts.held_markers:,} markers held back, but not kept",
+    )
+    ledger.require(
         counts.read - counts.discarded <= stats.messages_read <= counts.read, f"{where}{stats.messages_read:,} messages"
     )
     ledger.require(
-        counts.expired + counts.unkeyed <= sum(task.unkeyed_or_tombstones),
-        f"{where}{counts.expired + counts.unkeyed:,} records without key or value",
+        without <= sum(task.unkeyed_or_tombstones),
+        f"{where}{without:,} records without key or value",
     )
 
 

@@ -51,7 +51,8 @@ def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None
     """Return the fates of the batches of `table`, i64[n, 16].
 
     `latest_counts`, i64[n], is the number of latest records in each batch. Pass it only if no record of the batches is
-    unkeyed or a tombstone: then the count alone can decide. Rule: `Cleaner.checkBatchRetention`.
+    unkeyed or a tombstone: then the count alone can decide. Rule: `Cleaner.checkBatchRetention`; held back markers are
+    kcompact's own.
     """
     fates = np.full(len(table), Fate.FILTER, np.uint8)
     is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
@@ -61,7 +62,8 @@ def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None
         fates[is_counted & (latest_counts == 0)] = Fate.CLEAR
         fates[is_counted & (latest_counts == table[:, c.RECORDS_COUNT]) & (latest_counts > 0)] = Fate.COPY
     keeps_header = _keeps_header(table, job)
-    drops_records = is_discardable & (~is_control | _is_past_horizon(table, job.expires_ms))
+    is_due = is_past_horizon(table, job.expires_ms) & ~_is_held_back(table, job)
+    drops_records = is_discardable & (~is_control | is_due)
     fates[drops_records & keeps_header] = Fate.CLEAR
     fates[drops_records & ~keeps_header] = Fate.DROP
     return BatchFates(fates, keeps_header)
@@ -81,10 +83,17 @@ def table_of(headers: Sequence[Header], *, is_discardable: Sequence[bool]) -> Ta
     return table
 
 
-def _is_past_horizon(table: Table, now_ms: int) -> Mask:
+def is_past_horizon(table: Table, now_ms: int) -> Mask:
     """Whether the delete horizon of a batch has passed. Then a marker without a batch of its transaction is dropped."""
     is_past: Mask = (table[:, c.ATTRIBUTES] & c.DELETE_HORIZON_BIT != 0) & (table[:, c.BASE_TIMESTAMP] <= now_ms)
     return is_past
+
+
+def _is_held_back(table: Table, job: CleanJob) -> Mask:
+    """Whether the markers of a batch stay past its horizon, because a replica that lags still has to fetch them."""
+    end = c.MAX_OFFSET if job.held_back_from_offset is None else job.held_back_from_offset
+    is_held_back: Mask = table[:, c.LAST_OFFSET] >= end
+    return is_held_back
 
 
 def _keeps_header(table: Table, job: CleanJob) -> Mask:

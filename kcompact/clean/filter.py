@@ -105,10 +105,13 @@ def apply_fate(
         horizon_ms = header.delete_horizon_ms
         if header.magic < 2 and not (keeps_legacy_tombstones or job.keep_tombstones):
             horizon_ms = job.now_ms  # The age of the segment decides.
-        fates = _record_fates(records, job, is_latest, delete_horizon_ms=horizon_ms)
+        is_held_back = job.holds_back(header.last_offset)
+        fates = _record_fates(records, job, is_latest, delete_horizon_ms=horizon_ms, is_held_back=is_held_back)
     kept, counts = _divided(records, fates, is_latest)
     if header.is_control:
-        counts = replace(counts, kept_control=counts.kept)
+        # Past its horizon only a hold keeps the marker of a transaction without a batch.
+        is_held = is_discardable and _is_past(header.delete_horizon_ms, job)
+        counts = replace(counts, kept_control=counts.kept, held_markers=counts.kept if is_held else 0)
     if fate is Fate.CLEAR:
         kept, counts = [], _discarded(len(records), is_latest)
     data: bytes | memoryview | None = None
@@ -123,6 +126,10 @@ def apply_fate(
     return CleanedBatch(data=data, is_read=True, counts=counts)
 
 
+def _is_past(delete_horizon_ms: int | None, job: CleanJob) -> bool:
+    return delete_horizon_ms is not None and delete_horizon_ms <= job.expires_ms
+
+
 def _discarded(records: int, is_latest: Sequence[bool]) -> RecordCounts:
     return RecordCounts(read=records, discarded=records, discarded_latest=sum(is_latest))
 
@@ -131,14 +138,16 @@ def _divided(
     records: Sequence[Record], fates: Sequence[RecordFate], is_latest: Sequence[bool]
 ) -> tuple[list[Record], RecordCounts]:
     """Return the kept records, and the number of records with each fate."""
-    kept = [record for record, fate in zip(records, fates, strict=True) if fate is RecordFate.KEPT]
+    is_kept = [fate in (RecordFate.KEPT, RecordFate.HELD_BACK) for fate in fates]
+    kept = [record for record, stays in zip(records, is_kept, strict=True) if stays]
     counts = RecordCounts(
         read=len(records),
         kept=len(kept),
         superseded=fates.count(RecordFate.SUPERSEDED),
         expired=fates.count(RecordFate.EXPIRED),
         unkeyed=fates.count(RecordFate.UNKEYED),
-        kept_latest=sum(latest and fate is RecordFate.KEPT for latest, fate in zip(is_latest, fates, strict=True)),
+        kept_latest=sum(latest and stays for latest, stays in zip(is_latest, is_kept, strict=True)),
+        held_tombstones=fates.count(RecordFate.HELD_BACK),
     )
     return kept, counts
 
@@ -154,7 +163,12 @@ def _empty_batch(batch: Batch, *, file: str) -> bytes:
 
 
 def _record_fates(
-    records: Sequence[Record], job: CleanJob, is_latest: Sequence[bool], *, delete_horizon_ms: int | None
+    records: Sequence[Record],
+    job: CleanJob,
+    is_latest: Sequence[bool],
+    *,
+    delete_horizon_ms: int | None,
+    is_held_back: bool,
 ) -> list[RecordFate]:
     return [
         record_fate(
@@ -163,6 +177,7 @@ def _record_fates(
             is_superseded=not is_latest_record,
             is_tombstone=record.value is None,
             delete_horizon_ms=delete_horizon_ms,
+            is_held_back=is_held_back,
             now_ms=job.expires_ms,
         )
         for record, is_latest_record in zip(records, is_latest, strict=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kcompact.clean.accounting import check_parts
-from kcompact.clean.job import CleanerStats, WrittenPart
+from kcompact.clean.job import CleanerStats, RecordCounts, WrittenPart
 from kcompact.clean.join import build_indexes, join_parts
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
@@ -26,6 +26,7 @@ class WrittenGroups:
 
     segments: tuple[CleanedSegment, ...] = ()
     stats: CleanerStats = field(default_factory=CleanerStats)
+    counts: RecordCounts = field(default_factory=RecordCounts)
     sync_s: float = 0.0
     verify_s: float = 0.0
 
@@ -33,6 +34,7 @@ class WrittenGroups:
         return WrittenGroups(
             segments=(*self.segments, *other.segments),
             stats=self.stats + other.stats,
+            counts=self.counts + other.counts,
             sync_s=self.sync_s + other.sync_s,
             verify_s=self.verify_s + other.verify_s,
         )
@@ -58,8 +60,13 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: Stagin
         sync_s, verify_s = sync_s + joined.sync_s, verify_s + joined.verify_s
         replaces = replaced_files(prepared.plan, number)
         segments.append(CleanedSegment(base_offset=group[0].base_offset, files=joined.files, replaces=replaces))
-    stats = sum((part.stats for part in parts), CleanerStats())
-    return WrittenGroups(segments=tuple(segments), stats=stats, sync_s=sync_s, verify_s=verify_s)
+    return WrittenGroups(
+        segments=tuple(segments),
+        stats=sum((part.stats for part in parts), CleanerStats()),
+        counts=sum((part.counts for part in parts), RecordCounts()),
+        sync_s=sync_s,
+        verify_s=verify_s,
+    )
 
 
 def _written(prepared: PreparedClean, groups: Iterable[int], staging: StagingDirectory | None) -> list[WrittenPart]:
@@ -118,6 +125,7 @@ class CountedGroups(NamedTuple):
     """The counters of a dry run, the sizes of the groups, and the log as the planner would see it afterwards."""
 
     stats: CleanerStats
+    counts: RecordCounts
     sizes: list[GroupSize]
     log: PartitionLog
 
@@ -140,6 +148,7 @@ def count_groups(prepared: PreparedClean) -> CountedGroups:
     untouched = plan.log.segments[len(plan.segments) :]
     return CountedGroups(
         sum((part.stats for parts, _ in counted for part in parts), CleanerStats()),
+        sum((part.counts for parts, _ in counted for part in parts), RecordCounts()),
         [size for _, size in counted],
         replace(plan.log, segments=(*cleaned, *untouched)),
     )

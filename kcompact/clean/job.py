@@ -46,7 +46,8 @@ class RecordCounts:
     Each of the `read` records is `kept`, `superseded`, `expired`, `unkeyed` or `discarded`. Discarded are the records
     of aborted transactions, and markers whose transaction has no batch left. `kept_latest` and `discarded_latest` are
     the kept and the discarded ones whose survivor bit is set, `kept_control` are the markers that are kept.
-    `new_horizons` are the batches of tombstones that get their delete horizon.
+    `new_horizons` are the batches of tombstones that get their delete horizon. `held_tombstones` and `held_markers` are
+    kept although their horizon has passed, because they are held back for a replica that lags.
     """
 
     read: int = 0
@@ -59,6 +60,8 @@ class RecordCounts:
     kept_control: int = 0
     discarded_latest: int = 0
     new_horizons: int = 0
+    held_tombstones: int = 0
+    held_markers: int = 0
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
         return RecordCounts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
@@ -117,7 +120,11 @@ class ScanJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob(ScanJob):
-    """The values that every task of a cleaning needs, besides its splits."""
+    """The values that every task of a cleaning needs, besides its splits.
+
+    No tombstone and no marker is dropped from a batch whose last offset is at or above `held_back_from_offset`: a
+    replica ends there, and has not fetched them yet.
+    """
 
     first_dirty_offset: int
     upper_bound_offset: int
@@ -127,6 +134,7 @@ class CleanJob(ScanJob):
     keep_tombstones: bool
     last_records: dict[int, LastRecord]
     release: Release = NEWEST
+    held_back_from_offset: int | None = None
 
     @property
     def expires_ms(self) -> int:
@@ -137,6 +145,10 @@ class CleanJob(ScanJob):
     def new_horizon_ms(self) -> int | None:
         """The delete horizon that this cleaning sets, None for none."""
         return delete_horizon_ms(now_ms=self.now_ms, delete_retention_ms=self.delete_retention_ms)
+
+    def holds_back(self, last_offset: int) -> bool:
+        """Return whether the tombstones and markers of a batch that ends with this offset are held back."""
+        return self.held_back_from_offset is not None and last_offset >= self.held_back_from_offset
 
 
 class SplitSummary(NamedTuple):

@@ -159,6 +159,7 @@ def prepare_clean(
         kernel_hashes=kernels.in_use(),
         max_bytes_per_second=max_bytes_per_second,
         release=plan.config.release,
+        held_back_from_offset=plan.held_back_from_offset,
     )
     size_bytes = sum(segment.size_bytes for segment in plan.segments)
     tasks = task_count(size_bytes, workers, tuning.task_bytes) if workers == executor.parallelism else workers

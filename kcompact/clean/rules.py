@@ -31,6 +31,8 @@ class RecordFate(enum.Enum):
     SUPERSEDED = enum.auto()
     EXPIRED = enum.auto()
     """It is a tombstone whose delete horizon has passed."""
+    HELD_BACK = enum.auto()
+    """It has expired and stays all the same, for a replica that lags."""
 
 
 def record_fate(
@@ -40,12 +42,14 @@ def record_fate(
     is_superseded: bool,
     is_tombstone: bool,
     delete_horizon_ms: int | None,
+    is_held_back: bool = False,
     now_ms: int,
 ) -> RecordFate:
     """Return what becomes of a data record of a batch.
 
     `past_map`: the record's offset is above the last offset in the offset map. `is_superseded`: the map has a greater
-    offset for the record's key. Rule: `Cleaner.shouldRetainRecord`; the horizon: KIP-534.
+    offset for the record's key. `is_held_back`: a replica that lags still has to fetch the record, so it does not
+    expire. Rule: `Cleaner.shouldRetainRecord`; the horizon: KIP-534.
     """
     if past_map:
         return RecordFate.KEPT
@@ -54,7 +58,7 @@ def record_fate(
     if is_superseded:
         return RecordFate.SUPERSEDED
     if is_tombstone and delete_horizon_ms is not None and now_ms >= delete_horizon_ms:
-        return RecordFate.EXPIRED
+        return RecordFate.HELD_BACK if is_held_back else RecordFate.EXPIRED
     return RecordFate.KEPT
 
 

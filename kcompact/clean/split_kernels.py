@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact import kernels
-from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates
+from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates, is_past_horizon
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
 from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split, SplitSummary
@@ -211,7 +211,8 @@ def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
         _apply_known_fates(fates[first:end], table[first:end], outcomes[first:end])
         kernels.filter_batches(
             loaded.buffer, inflated, table, first, end, survivors, job.upper_bound_offset,
-            job.expires_ms, -1 if horizon is None or horizon < 0 else horizon, scratch, out, 0, outcomes,
+            job.expires_ms, c.MAX_OFFSET if job.held_back_from_offset is None else job.held_back_from_offset,
+            -1 if horizon is None or horizon < 0 else horizon, scratch, out, 0, outcomes,
         )  # fmt: skip
         sealed_batches = _sealed(filtering, out, outcomes, first, end, buffers)
         yield _assembled(filtering, out, sealed_batches, outcomes, first, end, buffers)
@@ -299,10 +300,13 @@ def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> Reco
     """Return what becomes of the records of the batches [first, end), without the batches that are marked UNKNOWN."""
     table, fates = filtering.loaded.table[first:end], filtering.fates.fates[first:end]
     is_known = outcome[:, c.ACTION] != c.UNKNOWN
-    is_discarded = (table[:, c.FLAGS] & c.DISCARDABLE != 0) & (fates <= Fate.CLEAR)
+    is_discardable = table[:, c.FLAGS] & c.DISCARDABLE != 0
+    is_discarded = is_discardable & (fates <= Fate.CLEAR)
     known, is_control = outcome[is_known], table[is_known, c.ATTRIBUTES] & c.CONTROL_BIT != 0
     action = outcome[:, c.ACTION]
     is_new = ((action == c.ENCODED) | (action == c.SEALED)) & (table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0)
+    # Past its horizon only a hold keeps the marker of a transaction without a batch.
+    is_held = is_known & is_discardable & (fates == Fate.FILTER) & is_past_horizon(table, filtering.job.expires_ms)
     has_new_horizon = is_new & (outcome[:, c.NEW_ATTRIBUTES] & ~table[:, c.ATTRIBUTES] & c.DELETE_HORIZON_BIT != 0)
     return RecordCounts(
         read=int(table[is_known, c.RECORDS_COUNT].sum()),
@@ -317,6 +321,8 @@ def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> Reco
             0 if filtering.latest_counts is None else int(filtering.latest_counts[first:end][is_discarded].sum())
         ),
         new_horizons=int(np.count_nonzero(has_new_horizon)),
+        held_tombstones=int(known[:, c.HELD_TOMBSTONES].sum()),
+        held_markers=int(outcome[is_held, c.MESSAGES_WRITTEN].sum()),
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from kcompact.clean.groups import map_bytes, write_groups
+from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Copied, PartitionOutcome, Status
@@ -131,6 +132,7 @@ def _copied(cleaning: Cleaning, output: Output) -> CleanResult:
             plan=plan,
             status=Status.CLEANED,
             stats=written.stats + CleanerStats(map_bytes_read=map_bytes(plan), map_keys=prepared.map_keys),
+            held_back=HeldBack.of(written.counts),
             end_offset=plan.first_uncleanable_offset,
             engine=cleaning.executor.name,
             times=CleaningTimes(
@@ -141,7 +143,7 @@ def _copied(cleaning: Cleaning, output: Output) -> CleanResult:
             ),
         )
         unfinished.outcome = _outcome(result)
-    return result
+    return replace(result, notes=result.held_back_notes)
 
 
 def _checkpoint_of_copy(plan: CleanPlan) -> int | None:
@@ -165,6 +167,7 @@ def _recipe(cleaning: Cleaning) -> dict[str, Any]:
         "first_dirty_offset": plan.first_dirty_offset,
         "end_offset": plan.first_uncleanable_offset,
         "keep_tombstones": cleaning.options.keep_tombstones,
+        "held_back_from_offset": plan.held_back_from_offset,
         "rebuild_indexes": plan.log.ignores_indexes,
         "config": settings | {"cleanup_policy": plan.config.policy_text, "release": plan.config.release.version},
     }
@@ -182,6 +185,7 @@ def _outcome(result: CleanResult) -> dict[str, Any]:
         "verify_s": times.verify_s,
         "elapsed_s": times.elapsed_s,
         "stats": asdict(result.stats),
+        "held_back": None if result.held_back is None else asdict(result.held_back),
     }
 
 
@@ -191,13 +195,18 @@ def _resumed(plan: CleanPlan, outcome: dict[str, Any], output: Output) -> CleanR
         known = {**outcome}
         times = CleaningTimes(**{each.name: known.pop(each.name, 0.0) for each in fields(CleaningTimes)})
         stats = CleanerStats(**known.pop("stats", {}))
+        counted = known.pop("held_back", None)
+        held_back = None if counted is None else HeldBack(**counted)
         status = Status(known.pop("status"))
-        result = CleanResult(plan=plan, status=status, stats=stats, times=times, resumed=True, **known)
+        result = CleanResult(
+            plan=plan, status=status, stats=stats, held_back=held_back, times=times, resumed=True, **known
+        )
         numbers = [*asdict(stats).values(), *asdict(times).values(), result.end_offset or 0]
+        numbers += [] if held_back is None else asdict(held_back).values()
         if any(type(number) not in (int, float) for number in numbers) or type(result.engine) not in (str, type(None)):
             raise TypeError("not a number")
     except (AttributeError, KeyError, TypeError, ValueError):
         problem = f"the record of {plan.log.directory.name} is damaged"
         hint = f"Pass another --output directory, or remove {shell_word(output.path)} to begin anew."
         raise CorruptCheckpointError(file=output.path / MARKER, problem=problem, hint=hint) from None
-    return result
+    return replace(result, notes=result.held_back_notes)

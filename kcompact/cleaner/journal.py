@@ -114,6 +114,15 @@ class Journal:
             last_stable_offset=plan.last_stable_offset,
             log_start_offset=plan.log.log_start_offset,
             log_end_offset=plan.log.log_end_offset,
+            held_back_from_offset=plan.held_back_from_offset,
+            replicas=[
+                {
+                    "path": str(replica.path),
+                    "end_offset": replica.end_offset,
+                    "fetches_from_offset": replica.fetches_from_offset,
+                }
+                for replica in plan.replicas
+            ],
             reason=str(plan.reason),
             kafka_release=plan.config.release.name,
             config=config_fields(plan.config),

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kcompact import readable
+from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.errors import CleaningAbortedError, KcompactError
-from kcompact.notes import Note
+from kcompact.notes import Note, NoteCode
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.walk import PlannedPartition, gravest_exit_code
 
@@ -67,8 +68,9 @@ class CleanResult:
     """The result of a round on one partition.
 
     `end_offset` is the new checkpoint, or what it should be if it was not written. `expired` are the segments that
-    retention deleted, or would have deleted in a dry run, before the cleaning or after it. `resumed`: an earlier run,
-    which was interrupted, has made this copy. `stopped_by` is the error that the cleaning itself would end with, of a
+    retention deleted, or would have deleted in a dry run, before the cleaning or after it. `held_back` is
+    counted by a cleaning, None for any other result. `resumed`: an earlier run, which was interrupted, has made this
+    copy. `stopped_by` is the error that the cleaning itself would end with, of a
     dry run; why it failed after retention had deleted segments; why the checkpoint was not written; or who replaced the
     staging directory. `notes` are remarks for the user.
     """
@@ -81,6 +83,7 @@ class CleanResult:
     times: CleaningTimes = field(default_factory=CleaningTimes)
     swapped: SwappedGroups = field(default_factory=SwappedGroups)
     expired: tuple[ExpiredSegment, ...] = ()
+    held_back: HeldBack | None = None
     resumed: bool = False
     stopped_by: KcompactError | None = None
     notes: tuple[Note, ...] = ()
@@ -89,6 +92,13 @@ class CleanResult:
     def directory(self) -> Path:
         """The directory of the partition."""
         return self.plan.log.directory
+
+    @property
+    def held_back_notes(self) -> tuple[Note, ...]:
+        """The note on what the cleaning has held back, if a replica lags."""
+        if self.held_back is None or not self.plan.lagging_replicas:
+            return ()
+        return (self.held_back.note(NoteCode.HELD_BACK, self.plan),)
 
     def __str__(self) -> str:
         if self.end_offset is None:

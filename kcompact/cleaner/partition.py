@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.clean.groups import GroupSize, WrittenGroups, count_groups, map_bytes, write_groups
+from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import StagingDirectory
@@ -174,9 +175,10 @@ def _cleaned(cleaning: Cleaning, stopped_by: KcompactError | None, *, freed_byte
     map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
     cleaning.progress.check()
     if options.dry_run:
-        stats, sizes, after = count_groups(prepared)
+        stats, counts, sizes, after = count_groups(prepared)
         stopped_by = stopped_by or _shortage(cleaning, sizes, freed_bytes)
-        result = CleanResult(plan=plan, status=Status.DRY_RUN, stats=stats, stopped_by=stopped_by)
+        held_back = HeldBack.of(counts)
+        result = CleanResult(plan=plan, status=Status.DRY_RUN, stats=stats, held_back=held_back, stopped_by=stopped_by)
     else:
         with _kept_segments(cleaning) as kept:
             result = _written_and_swapped(cleaning, prepared, kept)
@@ -190,7 +192,7 @@ def _cleaned(cleaning: Cleaning, stopped_by: KcompactError | None, *, freed_byte
         engine=cleaning.executor.name,
         times=replace(result.times, elapsed_s=time.monotonic() - started, map_s=map_s),
         expired=expired,
-        notes=(*result.notes, *notes_on_active(plan, after, options)),
+        notes=(*result.notes, *result.held_back_notes, *notes_on_active(plan, after, options)),
     )
 
 
@@ -239,6 +241,7 @@ def _written_and_swapped(cleaning: Cleaning, prepared: PreparedClean, kept: Kept
             plan=plan,
             status=Status.CLEANED,
             stats=written.stats,
+            held_back=HeldBack.of(written.counts),
             times=CleaningTimes(sync_s=written.sync_s, verify_s=written.verify_s),
             swapped=SwappedGroups(replaced=tuple(written.segments), kept=() if kept is None else kept.groups),
         )

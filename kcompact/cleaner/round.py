@@ -236,7 +236,7 @@ class Round:
             current = planned
             if log_dir is not planned.log.log_dir:
                 current = make_plan(planned.log.directory, planned.config, self.plan_options, log_dir=log_dir)
-                current = replace(current, comes_later=planned.comes_later)
+                current = replace(current, comes_later=planned.comes_later, replicas=planned.replicas)
             with damage_only_if_unchanged(current.log):
                 return perform(replace(cleaning, plan=current))
 
@@ -396,6 +396,7 @@ def _planned(
 
     def visit(directory: Path) -> PartitionOutcome:
         planner.require_settings(directory)
+        planner.require_replicas(directory)
         lock, log_dir = locks.of(directory), None
         if lock is not None or not planner.log_dirs.of(directory).is_running:
             in_use.look_at(directory)

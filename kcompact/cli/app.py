@@ -21,7 +21,18 @@ from kcompact.cli.output.next_command import keep_arguments, typed_arguments
 from kcompact.readable import shell_word, shown
 
 SECTIONS = {
-    "Look": ("inspect", "verify", "records", "keys", "gaps", "transactions", "groups", "report"),
+    "Look": (
+        "inspect",
+        "verify",
+        "records",
+        "keys",
+        "gaps",
+        "transactions",
+        "groups",
+        "compare",
+        "search-key",
+        "report",
+    ),
     "Decide": ("plan", "doctor"),
     "Change": ("clean", "recover", "restore"),
     "Set up": ("completion", "man"),
@@ -41,7 +52,7 @@ class Commands(Helpful, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command. Its module is imported now."""
         if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
-            module = import_module(f"kcompact.cli.commands.{cmd_name}")
+            module = import_module(f"kcompact.cli.commands.{cmd_name.replace('-', '_')}")
             self.add_command(module.command)
         return super().get_command(ctx, cmd_name)
 
@@ -192,5 +203,6 @@ def main() -> None:
     Exit codes: 0 done, also when nothing was eligible; 1 failed; 2 usage;
     3 corrupt data; 4 refused or unsupported; 5 locked, a broker is running;
     6 changed during the run; 7 not enough space; 8 recovery needed;
+    9 replicas differ; 10 undecided, or a key was found;
     130, 143, 129 stopped by Ctrl-C, SIGTERM, SIGHUP; 141 by a closed pipe.
     """

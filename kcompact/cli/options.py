@@ -30,14 +30,15 @@ class SharedOption(click.Option):
     """An option of several commands that means the same in all of them. The help of each shows it last."""
 
 
+_TOPICS: dict[str, Any] = {
+    "multiple": True,
+    "metavar": "GLOB",
+    "shell_complete": values.complete_topics,
+    "help": "Only partitions of topics that match, such as 'orders*'. Repeatable.",
+}
+
 SETTINGS = (
-    SharedOption(
-        ["--topic", "topics"],
-        multiple=True,
-        metavar="GLOB",
-        shell_complete=values.complete_topics,
-        help="Only partitions of topics that match, such as 'orders*'. Repeatable.",
-    ),
+    SharedOption(["--topic", "topics"], **_TOPICS),
     SharedOption(
         ["--config"],
         multiple=True,
@@ -155,8 +156,8 @@ class Command(Helpful):
                 raise click.UsageError("--verbose and --quiet exclude each other")
             if SETTINGS[0] in self.params:
                 settings = {option.name: given.pop(option.name) for option in SETTINGS if option.name}
-                unclean = given.pop("unclean", False)
-                given["plan_options"] = _plan_options(**settings, unclean=unclean, needs_kernels=self.needs_kernels)
+                beside = {name: given.pop(name, default) for name, default in (("unclean", False), ("replicas", ()))}
+                given["plan_options"] = _plan_options(**settings, **beside, needs_kernels=self.needs_kernels)
             if "spark_conf" in given:
                 given["engine"] = _engine_options(given["engine"], given.pop("master"), given.pop("spark_conf"))
         return super().invoke(ctx)
@@ -216,6 +217,7 @@ def _plan_options(
     include_internal: bool,
     high_watermark: int | str | None,
     unclean: bool,
+    replicas: tuple[Path, ...],
     needs_kernels: bool,
 ) -> PlanOptions:
     from kcompact import kernels
@@ -248,6 +250,7 @@ def _plan_options(
         use_log_end=high_watermark == "leo",
         include_internal=include_internal,
         unclean=unclean,
+        replicas=replicas,
     )
 
 
@@ -274,10 +277,25 @@ paths = _paths("PATH...", shell_complete=values.complete_directories)
 paths_of_any_kind = _paths("PATH...")
 log_dirs = _paths("LOG_DIR...", shell_complete=values.complete_directories)
 
+topics = click.option("--topic", "topics", cls=SharedOption, **_TOPICS)
+"""For a command without the other settings."""
+
 unclean = click.option(
     "--unclean",
     is_flag=True,
     help="After an unclean shutdown: plan by what a broker's recovery will keep, and clean nothing that it recovers.",
+)
+
+
+replicas = click.option(
+    "--replica",
+    "replicas",
+    multiple=True,
+    type=NamedPath(file_okay=False, readable=False),
+    metavar="DIR",
+    shell_complete=values.complete_directories,
+    help="The log directory, or a partition directory, of another broker whose replica lags: no tombstone and no "
+    "transaction marker is dropped that it still has to fetch. Repeatable.",
 )
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from kcompact.config.settings import ClusterConfig, Source
 from kcompact.errors import (
@@ -47,7 +48,7 @@ from kcompact.format.messages.control_records import (
     SNAPSHOT_HEADER,
     control_type,
 )
-from kcompact.format.messages.schema import unknown_record
+from kcompact.format.messages.schema import Fields, unknown_record
 from kcompact.format.names import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
@@ -76,6 +77,15 @@ from kcompact.readable import counted
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 ORIGIN = "metadata-log"
 METADATA_VERSION = "metadata.version"
+_SAME_LEADER = -2
+"""In a change: the leader stays. Rule: `LeaderConstants.NO_LEADER_CHANGE`."""
+
+
+class Roles(NamedTuple):
+    """Who leads a partition and which brokers are in sync, by node id. None is not known, the leader -1 is nobody."""
+
+    leader: int | None = None
+    in_sync: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +95,7 @@ class ClusterTopic:
     topic_id: str
     overrides: Mapping[str, str]
     partitions: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    roles: Mapping[int, Roles] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +189,7 @@ class _State:
     names: dict[str, str] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    roles: dict[str, dict[int, Roles]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     metadata_versions: dict[int, int | None] = field(default_factory=dict)
     feature_levels: dict[str, int] = field(default_factory=dict)
@@ -197,8 +209,8 @@ class _State:
             case MetadataKind.TOPIC:
                 self.names[fields["topicId"]] = fields["name"]
                 self.ids[fields["name"]] = fields["topicId"]
-            case MetadataKind.PARTITION | MetadataKind.PARTITION_CHANGE if "replicas" in fields:
-                self.partitions.setdefault(fields["topicId"], {})[fields["partitionId"]] = tuple(fields["replicas"])
+            case MetadataKind.PARTITION | MetadataKind.PARTITION_CHANGE:
+                self._apply_partition(fields)
             case MetadataKind.CONFIG:
                 resource_type, resource_name, name, value = fields.values()
                 if resource_type == ResourceType.BROKER and resource_name and parse_digits(resource_name) is None:
@@ -211,6 +223,7 @@ class _State:
             case MetadataKind.REMOVE_TOPIC:
                 name = self.names.pop(fields["topicId"], "")
                 self.partitions.pop(fields["topicId"], None)
+                self.roles.pop(fields["topicId"], None)
                 if self.ids.get(name) == fields["topicId"]:
                     del self.ids[name]
                     self.configs.pop((ResourceType.TOPIC, name), None)
@@ -228,6 +241,17 @@ class _State:
             case _:
                 pass
 
+    def _apply_partition(self, fields: Fields) -> None:
+        """Apply a new partition, or what changes in one. A field that is missing or null does not change."""
+        topic_id, number = fields["topicId"], fields["partitionId"]
+        if fields.get("replicas") is not None:
+            self.partitions.setdefault(topic_id, {})[number] = tuple(fields["replicas"])
+        roles = self.roles.setdefault(topic_id, {})
+        known, leader, in_sync = roles.get(number, Roles()), fields.get("leader", _SAME_LEADER), fields.get("isr")
+        roles[number] = Roles(
+            known.leader if leader == _SAME_LEADER else leader, known.in_sync if in_sync is None else tuple(in_sync)
+        )
+
     def topics(self) -> dict[str, ClusterTopic]:
         """Return the topics by name."""
         return {
@@ -235,6 +259,7 @@ class _State:
                 topic_id=topic_id,
                 overrides=self.configs.get((ResourceType.TOPIC, name), {}),
                 partitions=self.partitions.get(topic_id, {}),
+                roles=self.roles.get(topic_id, {}),
             )
             for name, topic_id in self.ids.items()
         }

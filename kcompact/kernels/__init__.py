@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     keep_latest: Callable[..., Any]
     scan_keys: Callable[..., Any]
     merge_keys: Callable[..., Any]
+    hash_record_keys: Callable[..., Any]
+    hash_record_contents: Callable[..., Any]
     set_bits: Callable[..., Any]
     clear_bits: Callable[..., Any]
     filter_batches: Callable[..., Any]

@@ -82,11 +82,12 @@ COPIED, ENCODED, EMPTIED, UNKNOWN, SEALED = range(5)
     SUPERSEDED,
     EXPIRED,
     KEPT_LATEST,  # Of the records that are written, those with a survivor bit.
+    HELD_TOMBSTONES,  # Of the records that are written, those that have expired and are held back.
     NEW_BASE_TIMESTAMP,
     NEW_MAX_TIMESTAMP,
     NEW_ATTRIBUTES,
-) = range(11)
-OUTCOMES = 11
+) = range(12)
+OUTCOMES = 12
 
 # The rows of an array of records: one for each field, a column for each record.
 

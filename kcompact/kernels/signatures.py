@@ -185,12 +185,19 @@ KERNELS = {
         *(_written("starts", "i64"), _written("dealt", "i64", 2), _written("slots", "i32")),
         results="keys",
     ),
+    "hash_record_keys": _signature(
+        *(_read("data", "u8"), _read("columns", "i64", 2), _read("rows", "i64"), *_HASH_KEY, _written("keys", "i64", 2))
+    ),
+    "hash_record_contents": _signature(
+        *(_read("data", "u8"), _read("columns", "i64", 2), _read("rows", "i64"), *_HASH_KEY, _written("hashes", "i64"))
+    ),
     "set_bits": _signature(_read("record_refs", "i64"), _number("first_record_ref"), _written("bitmap", "u8")),
     "clear_bits": _signature(_read("record_refs", "i64"), _number("first_record_ref"), _written("bitmap", "u8")),
     "filter_batches": _signature(
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _read("survivors", "u8")),
-        *(_number("upper_bound_offset"), _number("expires_ms"), _number("new_horizon_ms")),
+        *(_number("upper_bound_offset"), _number("expires_ms"), _number("held_back_from_offset")),
         *(
+            _number("new_horizon_ms"),
             _written("scratch", "i64", 2),
             _written("out", "u8"),
             _number("out_position"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kcompact.kernels import Bytes, Column, Table
 
 TABLE_ROWS = 16_384
+_SCANNED_BYTES = 64 << 10
 WINDOW_BYTES = 8 << 20
 
 
@@ -210,7 +211,7 @@ def header_runs(file: LogFile, *, start_position: int = 0, end_position: int) ->
 
 
 def _header_runs(opened: OpenFile, position: int, end_position: int) -> Iterator[HeaderRun]:
-    scratch, code = memoryview(bytearray(64)), c.FULL
+    scratch, code = memoryview(bytearray(_SCANNED_BYTES)), c.FULL
     while code == c.FULL:
         table = _new_table(end_position - position)
         count, position, code = kernels.scan_headers(opened.descriptor, position, end_position, scratch, table)

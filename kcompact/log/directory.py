@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -273,6 +274,15 @@ def partition_directories(log_dir: Path) -> list[Path]:
         if entry.is_dir() and (parsed := parse_directory(entry.name)):
             found.append((parsed.topic_partition, entry.name))
     return [log_dir / name for _, name in sorted(found)]
+
+
+def log_bytes(directories: Iterable[Path]) -> int:
+    """Return the bytes of the logs. What cannot be read counts as nothing: it is reported with its partition."""
+    total = 0
+    for files in map(files_in, directories):
+        with suppress(KcompactError, OSError):
+            total += sum(files.identity(name).size_bytes for name in files.names() if name.endswith(Suffix.LOG))
+    return total
 
 
 def read_log(

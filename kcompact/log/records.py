@@ -142,16 +142,19 @@ class RecordRun(NamedTuple):
 
     def headers(self, row: int) -> tuple[tuple[bytes, bytes | None], ...]:
         """Return the headers of a record: names and values."""
+        fields = [self._field(start, size) for start, size in self.header_fields(row)]
+        return tuple((name or b"", value) for name, value in zip(fields[::2], fields[1::2], strict=True))
+
+    def header_fields(self, row: int) -> list[tuple[int, int]]:
+        """Return start and size of each name and value of the headers of a record in turn; size -1 for null."""
         count, position = int(self.headers_count[row]), int(self.columns[c.HEADERS_START, row])
         found = []
         data = self.data.data
-        for _ in range(count):
+        for _ in range(2 * count):
             size, position = read_varint(data, position)
-            name = bytes(data[position : position + size])
-            size, position = read_varint(data, position + size)
-            found.append((name, None if size < 0 else bytes(data[position : position + size])))
+            found.append((position, size))
             position += max(size, 0)
-        return tuple(found)
+        return found
 
     def record(self, row: int) -> Record:
         """Return one record."""
@@ -272,7 +275,7 @@ def _without_contradiction(run: RecordRun, file: LogFile, end: int) -> RecordRun
         table=run.table[:last],
         crc=run.crc[:last],
         magic=run.magic[:last],
-        columns=run.columns[:, : int(np.searchsorted(run.batch, last))],
+        columns=np.ascontiguousarray(run.columns[:, : int(np.searchsorted(run.batch, last))]),
         data=run.data,
         start_position=run.start_position,
         end_position=run.start_position + int(run.table[last, c.POSITION]),
@@ -294,7 +297,7 @@ def _runs_of(verified: VerifiedRun, buffers: Buffers, file: LogFile) -> Iterator
             columns = np.empty((c.RECORD_FIELDS, int(room.sum())), np.int64)
             done, records, code = kernels.record_columns(buffer, inflated, table, first, run_end, shift, columns)
             if done > first:
-                yield _run_of_rows(verified, first, done, columns[:, :records], data)
+                yield _run_of_rows(verified, first, done, np.ascontiguousarray(columns[:, :records]), data)
             if code != c.DONE:
                 raise UnconfirmedError
             first = run_end

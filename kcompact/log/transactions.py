@@ -270,18 +270,34 @@ def read_outcomes(files: Sequence[LogFile]) -> tuple[TransactionEnds, KcompactEr
     tables: list[Table] = []
     problem: KcompactError | None = None
     for file in files:
-        try:
-            with file.open() as opened:
-                end_position = opened.size_bytes
-            tables += read_transaction_tables(file, end_position=end_position)
-        except (CorruptDataError, StorageError) as found:
-            problem = problem or found
-            tables.append(table_of(of_headers(_readable_headers(file))))
+        with file.open() as opened:
+            end_position = opened.size_bytes
+        found, damage = _readable_tables(file, end_position)
+        tables += found
+        problem = problem or damage
     return TransactionEnds.of_tables(tables), problem
 
 
-def _readable_headers(file: LogFile) -> Iterator[BatchHeader]:
-    for part in readable_batches(file):
+def readable_transactions(files: Iterable[tuple[LogFile, int]]) -> Table:
+    """Return the readable transactional and control batches of log files, each with the size up to which it is read.
+
+    Raises RefusedError, StorageError.
+    """
+    import numpy as np
+
+    return np.concatenate([table_of(()), *chain.from_iterable(_readable_tables(*file)[0] for file in files)])
+
+
+def _readable_tables(file: LogFile, end_position: int) -> tuple[list[Table], KcompactError | None]:
+    """Return the tables of a log file, and its damage: then what is readable before and after it."""
+    try:
+        return list(read_transaction_tables(file, end_position=end_position)), None
+    except (CorruptDataError, StorageError) as problem:
+        return [table_of(of_headers(_readable_headers(file, end_position)))], problem
+
+
+def _readable_headers(file: LogFile, end_position: int) -> Iterator[BatchHeader]:
+    for part in readable_batches(file, end_position=end_position):
         if isinstance(part, Batch):
             with suppress(CorruptBatchError, BatchTooLargeError):
                 marker = read_marker(part, file=str(file)) if part.header.is_control else None

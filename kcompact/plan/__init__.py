@@ -9,6 +9,7 @@ Only these modules read the disk:
     partition    a partition directory -> its plan; why a partition is refused
     walk         paths and options -> an entry for each partition, with its plan or its error
     horizons     a plan -> the batches that wait for their delete horizons
+    replicas     directories of other brokers -> where their replicas end, which a cleaning must not outrun
     transactions   a plan -> what open transactions hold back, and what the coordinator says of them
 
 The others are pure functions of values:

@@ -22,6 +22,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.log.directory import PartitionLog
 from kcompact.log.producer_state import Producer, first_open_transaction_offset
 from kcompact.log.segments import Segment
+from kcompact.plan.replicas import OtherReplica
 from kcompact.plan.verdict import ELIGIBLE, Bound, Reason, verdict_on
 
 
@@ -43,7 +44,7 @@ class CleanPlan:
 
     Each element of `groups` is the input of one output segment, in ascending order; a plan that is not eligible has no
     groups. `comes_later`: a broker cleans another log first, and deletes the old segments of all compacted logs before
-    it looks at this one again.
+    it looks at this one again. `replicas` are those on other brokers' disks that the cleaning must not outrun.
     """
 
     log: PartitionLog
@@ -62,6 +63,7 @@ class CleanPlan:
     groups: tuple[tuple[Segment, ...], ...]
     producers: dict[int, Producer]
     comes_later: bool = False
+    replicas: tuple[OtherReplica, ...] = ()
 
     @property
     def eligible(self) -> bool:
@@ -82,6 +84,17 @@ class CleanPlan:
     def need_compaction_now(self) -> bool:
         """Whether the oldest dirty segment is past `max.compaction.lag.ms`."""
         return self.max_compaction_delay_ms > 0
+
+    @property
+    def lagging_replicas(self) -> tuple[OtherReplica, ...]:
+        """The replicas that still have to fetch from this log."""
+        return tuple(each for each in self.replicas if each.lags_behind(self.log.log_end_offset))
+
+    @property
+    def held_back_from_offset(self) -> int | None:
+        """The offset from which on tombstones and markers stay for a replica that lags; None for none."""
+        offsets = [each.fetches_from_offset for each in self.lagging_replicas if each.fetches_from_offset is not None]
+        return min(offsets, default=None)
 
     @property
     def bound(self) -> Reason:
@@ -286,7 +299,7 @@ def planned_again(
         force=plan.reason is Reason.FORCED,
         include_internal=plan.reason is not Reason.INTERNAL,
     )
-    return replace(again, comes_later=plan.comes_later)
+    return replace(again, comes_later=plan.comes_later, replicas=plan.replicas)
 
 
 def _in_log(log: PartitionLog, high_watermark: int | None) -> int:

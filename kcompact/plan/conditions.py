@@ -523,6 +523,8 @@ def _tombstones(plan: CleanPlan, horizons: Horizons | None) -> Condition:
         forecast = Forecast(at_ms=waiting[0], how=How.BY_ITSELF, explanation=sentence)
     elif passed:  # Of most of them a cleaning has dropped the tombstones already: the horizon stays.
         explanation = f"horizons that have passed: {len(passed):,}; the next cleaning drops what they have left"
+    if (waiting or passed) and (start_offset := plan.held_back_from_offset) is not None:
+        explanation += f", but nothing from offset {start_offset} on, where a replica ends"
     if horizons is not None and not horizons.is_complete:
         explanation += f" (of the first {horizons.batches:,} batches)"
     return Condition(

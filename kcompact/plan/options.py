@@ -39,6 +39,8 @@ class PlanOptions:
     with None those of the broker's release if its files tell it, else those of the newest. The high watermark is
     `high_watermark`, with `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the
     ratio only. With `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says.
+    `replicas` are log directories or partition directories of other brokers: a cleaning holds back the tombstones and
+    markers that replicas there have not fetched (`plan.replicas`).
 
     Raises ConfigError for a time that is not in milliseconds or looks like seconds, and for a `client` without a
     cluster.
@@ -58,6 +60,7 @@ class PlanOptions:
     include_internal: bool = False
     rebuild_indexes: bool = False
     unclean: bool = False
+    replicas: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.now_ms) is not int or self.now_ms < 0:

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kcompact.config.broker_config import BrokerConfig
-from kcompact.config.settings import FIELD_NAMES, Override, is_used, unknown_cleaner_names
+from kcompact.config.settings import (
+    FIELD_NAMES,
+    LONG_MAX,
+    Override,
+    Source,
+    TopicConfig,
+    is_used,
+    unknown_cleaner_names,
+)
 from kcompact.errors import RefusedError
 from kcompact.format.names import parse_directory
 from kcompact.host.machine import clock_ms
@@ -19,7 +27,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
-from kcompact.readable import closest, counted, shown, some_of, time
+from kcompact.readable import closest, counted, shell_word, shown, some_of, time
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -191,10 +199,44 @@ def _named_dirs(log_dirs: Sequence[Path]) -> str:
     return some_of(list(map(shown, log_dirs)), at_most=_MAX_NAMED_DIRS, separator=" and ")
 
 
+def _hints_for_replicas(plans: Iterable[CleanPlan]) -> list[str]:
+    """Return how to keep the brokers' own cleaners from dropping what is held back for replicas that lag."""
+    lagging = {plan.log.topic_partition.topic: plan for plan in plans if plan.lagging_replicas and plan.config.compacts}
+    if not lagging:
+        return []
+    topics = sorted(lagging)
+    configs = [lagging[topic].config for topic in topics]
+    values = {"min.cleanable.dirty.ratio": "1"}
+    if any(config.max_compaction_lag_ms < LONG_MAX for config in configs):
+        values["max.compaction.lag.ms"] = str(LONG_MAX)  # Past it a log is cleaned at any ratio.
+    own = [name for name in values if any(_is_of_topic(config, name) for config in configs)]
+    old = [f"{name}={configs[0].value_of(name) if len(topics) == 1 else 'OLD'}" for name in own]
+    others = [name for name in values if name not in own]
+    take_back = [
+        *([f"--add-config {','.join(old)}"] if old else []),
+        *([f"--delete-config {','.join(others)}"] if others else []),
+    ]
+    command = "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name "
+    command += shell_word(topics[0]) if len(topics) == 1 else "TOPIC"
+    setting = ",".join(f"{name}={value}" for name, value in values.items())
+    return [
+        "A broker's own cleaner holds nothing back: once it starts, it drops these tombstones and markers. To prevent "
+        f"that for {some_of(topics, at_most=_MAX_NAMED_TOPICS)}, set before it starts, through another broker: "
+        f"{command} --add-config {setting}",
+        f"When the replica is in sync, take that back: {command} {' '.join(take_back)}",
+    ]
+
+
+def _is_of_topic(config: TopicConfig, name: str) -> bool:
+    setting = config.settings.get(name)
+    return setting is not None and setting.source is Source.TOPIC_OVERRIDE
+
+
 def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
     """Return how partitions that are refused can be cleaned: one hint for all of each kind.
 
     They have no known policy, are internal topics, or their broker was not shut down cleanly, or must recover them.
+    Also how a broker's own cleaner is kept from those for which a replica lags.
 
     A partition with an error has the hint in its error.
     """
@@ -210,6 +252,7 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
         )
     for reason in (Reason.UNCLEAN_SHUTDOWN, Reason.RECOVERY_POINT):
         found += [hint_for(plan) for plan in plans if plan.reason is reason][:1]
+    found += _hints_for_replicas(plans)
     internal = sum(hint_for(plan) == INCLUDE_INTERNAL for plan in plans)
     if internal:
         count = counted(internal, "partition")

@@ -33,6 +33,7 @@ from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import make_plan, plan_despite_damage
+from kcompact.plan.replicas import Replicas, replica_notes
 from kcompact.plan.verdict import ELIGIBLE, Reason
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ class Planner:
     ) -> None:
         self.log_dirs = LogDirs()
         self._options = options
+        self._replicas = Replicas(options.replicas, directories)
         self._configs = options.configs_of(directories) if configs is None else configs
 
     def require_settings(self, directory: Path) -> None:
@@ -243,12 +245,18 @@ class Planner:
         if problem is not None:
             raise problem
 
+    def require_replicas(self, directory: Path) -> None:
+        """Raise the error that keeps the ends of a partition's other replicas unknown."""
+        self._replicas.of(directory)
+
     def plan(self, directory: Path, *, log_dir: LogDir | None = None) -> CleanPlan:
         """Return the plan of a partition, by default with the checkpoints that were read first."""
         self.require_settings(directory)
         configured = self._configs[directory]
         plan = make_plan(directory, configured.config, self._options, log_dir=log_dir or self.log_dirs.of(directory))
-        return noted(plan, configured.notes)
+        plan = replace(plan, replicas=self._replicas.of(directory))
+        said = replica_notes(plan.replicas, plan.log.log_end_offset) if plan.config.compacts else ()
+        return noted(plan, (*configured.notes, *said))
 
     def plan_despite_damage(self, directory: Path, log_dir: LogDir) -> tuple[CleanPlan, KcompactError | None]:
         """Return the plan of a partition and its damage. Without the settings of the cluster those of the others do."""
@@ -292,7 +300,7 @@ def plan_partitions(directories: Sequence[Path], options: PlanOptions) -> Iterat
 # Order and exit code
 
 
-GRAVEST_FIRST = (3, 8, 6, 5, 7, 4, 2, 1)
+GRAVEST_FIRST = (3, 8, 9, 10, 6, 5, 7, 4, 2, 1)
 """The exit codes of errors. Damage and half-done work need a person before anything else is tried."""
 
 

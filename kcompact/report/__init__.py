@@ -1,6 +1,6 @@
 """One page about the partitions of a directory, for a ticket: HTML with figures, in one file, that loads nothing.
 
-In: paths, `PlanOptions`. Out: the page as text, or as a file.
+In: paths, `PlanOptions`; or what `compare` has found. Out: the page as text, or as a file.
 Imports: every other folder except `config`, `swap`, `doctor` and `cli`.
 
 Only these modules read or write the disk:
@@ -15,5 +15,6 @@ The others are functions of values:
     figures       sections with figures: the log to scale, segments over time, versions of keys
     dirty_ratio   section: the dirty ratio as the log grew
     drawing       figures as SVG; matplotlib draws them; dates on their axes
+    replicas      the page of `compare`
     page          the page as a value and as HTML, by the template `page.html` and the style sheet `page.css`
 """

@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from kcompact.errors import UnsupportedError
 from kcompact.export.files import new_file, require_new
+from kcompact.host.installation import how_to_add
 from kcompact.log.files import open_regular
 
 MARK = '<meta name="generator" content="kcompact report">'
 """Stands near the start of each report, and in no other file."""
 _MARK_WITHIN = 512
+
+
+def require_libraries(file: Path) -> None:
+    """Raise UnsupportedError for a file if the libraries of the extra `report` are not installed."""
+    try:
+        import jinja2
+        import matplotlib
+
+        del jinja2, matplotlib
+    except ImportError as problem:
+        raise UnsupportedError(
+            path=file,
+            problem=f"a report needs jinja2 and matplotlib ({problem}); {how_to_add('report')}",
+        ) from problem
 
 
 def require_writable(file: Path, directories: Collection[Path]) -> None:

@@ -21,7 +21,7 @@ from tests.oracle import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "all"
-ENGINES = (*cases.ENGINES, *cases.LISTS)
+ENGINES = (*cases.ENGINES, *cases.LISTS, *cases.REPLICAS)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -21,9 +21,15 @@ PLAN = "plan"
 VERIFY = "verify"
 DUMP_LOG = "dump-log"
 LIST = "list"
+KEYS = "keys"
+COMPARE = "compare"
 ENGINES = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS, DRY_RUN, INSPECT, PLAN, VERIFY)
 LISTS = (DUMP_LOG, LIST)
 """Those that list the records of a log: Kafka's tool and kcompact."""
+REPLICAS = (KEYS, COMPARE)
+"""Those that read a log and a replica of it, which is its cleaned copy."""
+REFERENCES = {**dict.fromkeys(LISTS, DUMP_LOG), **dict.fromkeys(REPLICAS, KEYS)}
+"""With what an engine is compared, if not with Kafka's cleaner."""
 CLEANS = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS)
 """Those that rewrite the log: each gets a copy of its own, and its result is compared."""
 
@@ -124,7 +130,8 @@ class Goal:
             case "ratio":
                 return f"{value:.3g} x Kafka"
             case "cpu_ratio":
-                return f"{value:.3g} x Kafka's CPU s"
+                whose = "the CPU s of keys" if REFERENCES.get(self.engine) == KEYS else "Kafka's CPU s"
+                return f"{value:.3g} x {whose}"
             case "beside":
                 return f"{value:.3g} x the same without transactions"
             case "one_core":

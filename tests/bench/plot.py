@@ -8,12 +8,14 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tests.bench.cases import (
+    COMPARE,
     DRY_RUN,
     DUMP_LOG,
     IN_PROCESS,
     INSPECT,
     KAFKA,
     KAFKA_WARM,
+    KEYS,
     LIST,
     PLAN,
     SPARK,
@@ -33,6 +35,8 @@ COLOURS = {
     VERIFY: "#94a3b8",
     DUMP_LOG: "#6b7280",
     LIST: "#2563eb",
+    KEYS: "#6b7280",
+    COMPARE: "#2563eb",
 }
 LABEL_WIDTH, SCALE_WIDTH, FIGURE_WIDTH = 110, 520, 250
 BAR_HEIGHT, BAR_STEP, TITLE_STEP, CASE_GAP = 14, 18, 24, 14

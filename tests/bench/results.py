@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.cases import DUMP_LOG, ENGINES, IN_PROCESS, KAFKA, LISTS, SPARK, Goal
+from tests.bench.cases import ENGINES, IN_PROCESS, KAFKA, LISTS, REFERENCES, REPLICAS, SPARK, Goal
 from tests.bench.runner import Measured, Run
 from tests.oracle import real_kafka
 
@@ -79,11 +79,11 @@ def paired_ratio(
 
 
 def rows(result: Measured) -> list[Row]:
-    """Return a row for each engine and number of cores that ran, in the order of `cases.ENGINES` and `cases.LISTS`."""
+    """Return a row for each engine and number of cores that ran, in the order in which `cases` names them."""
     ran = {(run.engine, run.cores) for run in result.runs if not run.beside}
     return [
         _row(result, engine, cores)
-        for engine in (*ENGINES, *LISTS)
+        for engine in (*ENGINES, *LISTS, *REPLICAS)
         for cores in sorted((cores for name, cores in ran if name == engine), key=lambda cores: cores or 0)
     ]
 
@@ -92,7 +92,7 @@ def _row(result: Measured, engine: str, cores: int | None) -> Row:
     def runs_of(name: str, number: int | None, *, beside: bool = False) -> list[Run]:
         return [run for run in result.runs if (run.engine, run.cores, run.beside) == (name, number, beside)]
 
-    runs, kafka = runs_of(engine, cores), DUMP_LOG if engine in LISTS else KAFKA
+    runs, kafka = runs_of(engine, cores), REFERENCES.get(engine, KAFKA)
     wall_s = median(run.wall_s for run in runs)
     cpu_s = _median(run.cpu_s for run in runs)
     figures: dict[str, Any] = {

@@ -79,7 +79,8 @@ class Bench:
 
         A list uses the same kernels, but compiles none for a small log.
         """
-        wanted = {cases.IN_PROCESS if engine == cases.LIST else engine for engine in engines}
+        reads = (cases.LIST, *cases.REPLICAS)
+        wanted = {cases.IN_PROCESS if engine in reads else engine for engine in engines}
         cleaners = [engine for engine in (cases.KAFKA, cases.SPARK, cases.IN_PROCESS) if engine in wanted]
         for engine, codec in product(cleaners, ("none", "lz4")):
             spec = LogSpec(records=10_000, value_bytes=91, keys=1000, codec=codec)
@@ -129,11 +130,11 @@ class Bench:
             cwd=self.work,
             env=self.environment,
             cores=turn.cores,
-            keeps_output=engine not in cases.LISTS,
+            keeps_output=engine not in (*cases.LISTS, *cases.REPLICAS),
         )
         if logs.stamp(source) != before:
             raise WrongResultError(f"{engine} changed {source}")
-        fields = {} if engine in cases.LISTS else _reported(engine, used.output)
+        fields = {} if engine in (*cases.LISTS, *cases.REPLICAS) else _reported(engine, used.output)
         return Run(
             engine=engine,
             round=number,
@@ -187,6 +188,9 @@ class Bench:
                 return logs.dump_log_command(log_dir)
             case cases.LIST:
                 return [*self.kcompact, "records", "--print-data", str(log_dir)]
+            case cases.KEYS | cases.COMPARE:
+                replica = self._replica(spec, log_dir)
+                return [*self.kcompact, engine, "--engine", "in-process", "--json", str(log_dir), str(replica)]
         return self._kcompact(engine, spec, log_dir)
 
     def _kafka(self, spec: LogSpec, log_dir: Path) -> list[str]:
@@ -205,6 +209,17 @@ class Bench:
             cases.VERIFY: ["verify"],
         }[engine]
         return [*self.kcompact, *words, "--json", *logs.config_arguments(), "--now", str(spec.now_ms), str(log_dir)]
+
+    def _replica(self, spec: LogSpec, log_dir: Path) -> Path:
+        """Return a cleaned copy of a log, made if the cache lacks it."""
+        target = log_dir.with_name(f"{log_dir.name}-replica")
+        if not target.is_dir():
+            unfinished = self.work / "replica"
+            logs.copy(log_dir, unfinished)
+            measured.run(self._kcompact(cases.IN_PROCESS, spec, unfinished), cwd=self.work, env=self.environment)
+            unfinished.rename(target)
+        logs.read_into_memory(target)
+        return target
 
     def _floor(self, source: Path, result_bytes: int) -> float:
         self._tidy()

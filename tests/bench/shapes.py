@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from tests.bench.cases import (
+    COMPARE,
     ENGINES,
     IN_PROCESS,
     INSPECT,
@@ -16,6 +17,7 @@ from tests.bench.cases import (
     LIST,
     LISTS,
     PLAN,
+    REPLICAS,
     SPARK,
     VERIFY,
     Case,
@@ -105,7 +107,15 @@ LISTED = {
     "small-partitions": LogSpec(records=1000, value_bytes=91, keys=0, partitions=1000),
 }
 """The logs of which all records are listed, 117 MB each."""
-FIXED_SHAPES = (LISTING, *LISTED, UNIQUE, ARTICLE)
+COMPARED = {
+    "replicas": LogSpec(records=4_000_000, value_bytes=91, keys=400_000),
+    "replicas-one-record": LogSpec(records=1_500_000, value_bytes=91, keys=150_000, batch_records=1),
+    "replicas-transactional": LogSpec(
+        records=1_500_000, value_bytes=91, keys=150_000, batch_records=1, transaction_records=3, abort_every=5
+    ),
+}
+"""The logs that are compared with their cleaned copies."""
+FIXED_SHAPES = (LISTING, *LISTED, *COMPARED, UNIQUE, ARTICLE)
 """Shapes that exist in one size only, uncompressed."""
 
 UNIQUE_RECORDS = 60_000_000
@@ -189,6 +199,7 @@ def chosen(options: Options) -> list[Case]:
     if LISTING in options.shapes or is_usual:
         cases.append(listing_case(options))
     cases += [listed_case(name, options) for name in LISTED if name in options.shapes or is_usual]
+    cases += [compared_case(name, options) for name in COMPARED if name in options.shapes or is_usual]
     if UNIQUE in options.shapes or options.large:
         cases.append(unique_case(options))
     if ARTICLE in options.shapes:
@@ -333,6 +344,17 @@ def listed_case(name: str, options: Options) -> Case:
         engines=_engines(options, LISTS, LISTS),
         runs=options.runs,
         goals=(Goal(engine=LIST, of="cpu_ratio", limit=0.5),),
+    )
+
+
+def compared_case(name: str, options: Options) -> Case:
+    """Return the case of a log that is compared with its cleaned copy, beside a count of the keys of both."""
+    return Case(
+        name=f"none, {name}",
+        log=replace(COMPARED[name], seed=options.seed),
+        engines=_engines(options, REPLICAS, REPLICAS),
+        runs=options.runs,
+        goals=(Goal(engine=COMPARE, of="cpu_ratio", limit=1.5),),
     )
 
 

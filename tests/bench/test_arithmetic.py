@@ -13,7 +13,19 @@ import pytest
 
 from tests.bench import __main__ as command
 from tests.bench import cases, logs, plot, results, shapes
-from tests.bench.cases import DUMP_LOG, IN_PROCESS, KAFKA, KAFKA_WARM, LIST, SPARK, Goal, LogSpec, keys_for, order
+from tests.bench.cases import (
+    COMPARE,
+    DUMP_LOG,
+    IN_PROCESS,
+    KAFKA,
+    KAFKA_WARM,
+    LIST,
+    SPARK,
+    Goal,
+    LogSpec,
+    keys_for,
+    order,
+)
 from tests.bench.runner import Measured, Run
 from tests.bench.shapes import Wanted
 
@@ -65,8 +77,9 @@ def test_the_usual_cases() -> None:
     names = [case.name for case in chosen()]
     assert names[:2] == ["10MB none 10%", "117MB none 10%"] == [case.name for case in chosen(quick=True)]
     assert len(set(names)) == len(names)
-    assert names[-4] == "10GB none, only read"
-    assert names[-1] == "117MB none, small-partitions listed"
+    assert names[-7] == "10GB none, only read"
+    assert names[-4] == "117MB none, small-partitions listed"
+    assert names[-1] == "none, replicas-transactional"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +184,7 @@ def test_a_clean_and_dirty_log_takes_up_what_its_size_says() -> None:
         (Goal(engine=SPARK, of="peak_bytes", limit=2e9), "≤ 2 GB", 2e9, 2.1e9),
         (Goal(engine=SPARK, of="wall_s", limit=60), "≤ 60 s", 59.9, 60.1),
         (Goal(engine=LIST, of="cpu_ratio", limit=0.5), "≤ 0.5 x Kafka's CPU s", 0.5, 0.51),
+        (Goal(engine=COMPARE, of="cpu_ratio", limit=1.5), "≤ 1.5 x the CPU s of keys", 1.5, 1.51),
         (Goal(engine=SPARK, of="one_core", limit=0.6, cores=2), "≤ 0.6 x one core", 0.6, 0.61),
         (Goal(engine=SPARK, of="beside", limit=1.5), "≤ 1.5 x the same without transactions", 1.5, 1.6),
     ],

@@ -140,6 +140,16 @@ def test_lists_of_records(bench: runner.Bench, name: str) -> None:
     assert [goal.of for goal, _ in ours.goals] == ["cpu_ratio"]
 
 
+@pytest.mark.parametrize("name", shapes.COMPARED)
+def test_replicas(bench: runner.Bench, name: str) -> None:
+    case = shapes.compared_case(name, shapes.Options(runs=1))
+    few = replace(case, log=replace(case.log, records=300, keys=30))
+    keys, compare = results.rows(bench.measure(few))
+    assert (keys.engine, compare.engine) == cases.REPLICAS
+    assert compare.cpu_ratio
+    assert [goal.of for goal, _ in compare.goals] == ["cpu_ratio"]
+
+
 def test_what_only_reads_must_not_write(bench: runner.Bench, tmp_path: Path) -> None:
     writer = tmp_path / "writer.py"
     writer.write_text(

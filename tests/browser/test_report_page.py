@@ -1,4 +1,4 @@
-"""The page of `report` in a real browser: light and dark, wide and narrow, on paper."""
+"""The pages of `report` and `compare` in a real browser: light and dark, wide and narrow, on paper."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from fixtures import screenshot
 from kcompact.format.batch import Record, build
-from tests.support import log_dsl, log_writer
+from tests.support import log_dsl, log_writer, replica_logs
 from tests.support.browser import Browser, Page
 from tests.support.command_line import COMPACT, kcompact, partition, settings
 from tests.support.log_writer import LogSpec, SegmentSpec
@@ -81,7 +81,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A partition with a history, a log directory with all kinds of partitions, a log with hostile names and keys."""
+    """A log with a history, a directory with all kinds of partitions, a log with hostile names and keys, replicas."""
     scratch = tmp_path_factory.mktemp("pages")
     several, hostile = scratch / "several", scratch / "<script>document.title='x'</script>" / ("n" * 150)
     for number in range(3):
@@ -97,10 +97,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         found[name] = scratch / f"{name}.html"
         ran = kcompact("report", "--print-data", *COMPACT, source, "-o", found[name])
         assert ran.code == 0, ran.err
+    found["replicas"] = scratch / "replicas.html"
+    brokers = replica_logs.write(hostile, name="<img src=x>")
+    ran = kcompact("compare", "--print-data", "--before-start", "--report", found["replicas"], brokers[1], brokers[0])
+    assert ran.code == 3, ran.err
     return found
 
 
-@pytest.mark.parametrize("name", ["history", "several", "hostile"])
+@pytest.mark.parametrize("name", ["history", "several", "hostile", "replicas"])
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_on_a_screen(name: str, is_dark: bool, width: int, browser: Browser, pages: dict[str, Path]) -> None:
@@ -114,7 +118,7 @@ def test_on_a_screen(name: str, is_dark: bool, width: int, browser: Browser, pag
     assert (sum(map(int, re.findall(r"\d+", paper))) < 200) == is_dark
 
 
-@pytest.mark.parametrize("name", ["history", "several", "hostile"])
+@pytest.mark.parametrize("name", ["history", "several", "hostile", "replicas"])
 def test_on_paper(name: str, browser: Browser, pages: dict[str, Path]) -> None:
     page = browser.open(pages[name], width=720, is_dark=True, media="print")
     check(page, pages[name])

@@ -4,7 +4,7 @@ A file holds stories in paragraphs: `log` starts one, `append` adds to the log, 
 after them `plan` or `clean`, `----`, and what is expected. A `clean` changes the log. `tests/support/log_dsl.py`
 parses it.
 
-    clean [keep-tombstones] [force] [dry-run] [stats] [times] [files]
+    clean [keep-tombstones] [force] [dry-run] [replica-end=OFFSET] [stats] [times] [files]
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.plan.replicas import OtherReplica
 from kcompact.plan.verdict import Reason
 from tests.support import log_dsl, log_writer
 from tests.support.log_reader import read_aborted, read_segments
@@ -96,13 +97,16 @@ class Scene:
         )
 
     def plan(self, words: list[str]) -> CleanPlan:
-        return plan_partition(
+        ends = [int(word.removeprefix("replica-end=")) for word in words if word.startswith("replica-end=")]
+        replicas = [OtherReplica(path=Path("orders-0"), end_offset=end, fetches_from_offset=end) for end in ends]
+        plan = plan_partition(
             self.directory,
             self.spec.config if "no-policy" not in words else replace(self.spec.config, cleanup_policy=None),
             now_ms=self.spec.now_ms,
             force="force" in words,
             include_internal="include-internal" in words,
         )
+        return replace(plan, replicas=tuple(replicas))
 
     def clean(self, words: list[str]) -> str:
         options = CleanOptions(keep_tombstones="keep-tombstones" in words, dry_run="dry-run" in words)
@@ -115,7 +119,8 @@ class Scene:
             return "\n".join([*lines, *self.state([])])
         require_right_indexes(self.directory, plan)
         status = [] if result.status is Status.CLEANED else [f"{result.status}: {plan.reason}"]
-        return "\n".join([*status, *self.state(words), *(stats_lines(result) if "stats" in words else [])])
+        stats = stats_lines(result) if "stats" in words else []
+        return "\n".join([*status, *self.state(words), *stats, *held_back_lines(result)])
 
     def state(self, words: list[str]) -> list[str]:
         """Return the lines of the log and its checkpoint; with `files` the other names, with `times` the mtimes."""
@@ -167,6 +172,14 @@ def stats_lines(result: CleanResult) -> list[str]:
         f"wrote {stats.bytes_written} bytes, {stats.messages_written} messages",
         f"map {stats.map_keys} keys from {stats.map_bytes_read} bytes; invalid {stats.invalid_messages}",
     ]
+
+
+def held_back_lines(result: CleanResult) -> list[str]:
+    found, start_offset = result.held_back, result.plan.held_back_from_offset
+    if found is None or not result.plan.replicas:
+        return []
+    start = "nowhere" if start_offset is None else start_offset
+    return [f"held back from {start}: tombstones {found.tombstones}, markers {found.markers}"]
 
 
 # --- The files ---------------------------------------------------------------------------------------------
@@ -287,7 +300,8 @@ class Compared(Scene):
 
     def is_compared(self, words: list[str]) -> bool:
         """Return whether Kafka does this too."""
-        return not OURS_ALONE & {*words} and not self.spec.lone
+        is_held_back = any(word.startswith("replica-end=") for word in words)
+        return not OURS_ALONE & {*words} and not is_held_back and not self.spec.lone
 
     def options(self) -> dict[str, Any]:
         """Return what Kafka is told."""

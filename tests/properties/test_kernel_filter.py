@@ -139,6 +139,7 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[bytes]) -> tuple[byte
         now_ms=NOW,
         delete_retention_ms=draw(st.sampled_from([0, 1, HOUR, 2**63 - 1])),
         keep_tombstones=draw(st.booleans()),
+        held_back_from_offset=draw(st.none() | st.integers(0, end_offset + 1)),
         last_records={
             producer_id: LastRecord(data_offset=draw(st.none() | offsets), producer_epoch=draw(st.integers(0, 1)))
             for producer_id in draw(st.sets(st.integers(0, 3)))

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kcompact.clean.prepare import Tuning
+from kcompact.clean.groups import count_groups
+from kcompact.clean.held_back import HeldBack, held_back_at_most
+from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.format.batch import parse_batches
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.replicas import OtherReplica
 from tests.support import reference_cleaner, strategies
+from tests.support.history_logs import random_log
 from tests.support.log_writer import LogSpec, SegmentSpec
 from tests.support.machine_code import switched
 from tests.support.shuffled import Shuffled
@@ -40,11 +45,13 @@ any_sizes = st.builds(
 )
 
 
-def agree(spec: LogSpec, *, keep_tombstones: bool = False, compiled: bool = False) -> reference_cleaner.Outcome:
+def agree(
+    spec: LogSpec, *, keep_tombstones: bool = False, replica_end: int | None = None, compiled: bool = False
+) -> reference_cleaner.Outcome:
     """Clean a log with kcompact and the reference cleaner, compare, and return the outcome."""
-    expected = reference_cleaner.clean(spec, keep_tombstones=keep_tombstones)
+    expected = reference_cleaner.clean(spec, keep_tombstones=keep_tombstones, held_back_from_offset=replica_end)
     with tempfile.TemporaryDirectory() as scratch:
-        plan = plan_of(spec, Path(scratch) / "logs")
+        plan = held_back_for(plan_of(spec, Path(scratch) / "logs"), replica_end)
         assert (plan.first_dirty_offset, plan.first_uncleanable_offset) == reference_cleaner.dirty_range(spec)
         assert plan.eligible == bool(plan.cleanable_bytes)
         if not plan.eligible:
@@ -61,9 +68,65 @@ def agree(spec: LogSpec, *, keep_tombstones: bool = False, compiled: bool = Fals
     return expected
 
 
+def held_back_for(plan: CleanPlan, replica_end: int | None) -> CleanPlan:
+    """Return the plan with a replica that ends there."""
+    other = OtherReplica(path=Path("orders-0"), end_offset=replica_end, fetches_from_offset=replica_end)
+    return replace(plan, replicas=(other,))
+
+
 @given(strategies.logs(), st.booleans(), st.booleans())
 def test_the_result_is_the_references(spec: LogSpec, keep_tombstones: bool, compiled: bool) -> None:
     agree(spec, keep_tombstones=keep_tombstones, compiled=compiled)
+
+
+@given(strategies.logs(), st.integers(0, 40), st.booleans())
+def test_what_is_held_back_is_the_references(spec: LogSpec, replica_end: int, compiled: bool) -> None:
+    agree(spec, replica_end=replica_end, compiled=compiled)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_above_a_replicas_end_nothing_expires_and_all_else_is_kafkas(tmp_path: Path, compiled: bool) -> None:
+    """Transactions too: below the end a plain cleaning, above it one before all delete horizons."""
+    held_back = HeldBack()
+    for seed in range(120):
+        spec = random_log(seed)
+        settings = {**spec.settings, "min.cleanable.dirty.ratio": "0"}
+        spec = replace(spec, now_ms=spec.now_ms + seed % 3 * strategies.HOUR, settings=settings, checkpoint=None)
+        plan = plan_of(spec, tmp_path / str(seed))
+        if not plan.eligible:
+            continue
+        first_offset, log_end = spec.segments[0].base_offset, plan.log.log_end_offset
+        end_offset = first_offset + (log_end - first_offset) * (seed % 5) // 4
+        with switched(compiled=compiled):
+            lagging = held_back_for(as_markers_say(plan), end_offset)
+            found = HeldBack.of(count_groups(prepare_clean(lagging, InProcess())).counts)
+            most = held_back_at_most(lagging)
+            held = staged(held_back_for(plan, end_offset), InProcess(), rebuild_indexes=True)[0]
+            plain, keeping = (
+                staged(plan, InProcess(), rebuild_indexes=True, keep_tombstones=keeps)[0] for keeps in (False, True)
+            )
+        held_back = HeldBack(
+            tombstones=held_back.tombstones + found.tombstones, markers=held_back.markers + found.markers
+        )
+        assert (found.tombstones <= most.tombstones, found.markers <= most.markers) == (True, True), seed
+        expected = [each for each in batches_in(plain) if each[0] < end_offset]
+        assert batches_in(held) == expected + [each for each in batches_in(keeping) if each[0] >= end_offset], seed
+        assert {name: held[name] for name in plain if name.endswith(".txnindex")} == {
+            name: plain[name] for name in plain if name.endswith(".txnindex")
+        }
+    assert held_back.tombstones > 10
+    assert held_back.markers > 3
+
+
+def as_markers_say(plan: CleanPlan) -> CleanPlan:
+    """Return the plan without its index files, which lack the aborted transactions."""
+    return replace(plan, log=replace(plan.log, ignores_indexes=True))
+
+
+def batches_in(files: dict[str, bytes]) -> list[tuple[int, bytes]]:
+    """Return the last offset and the bytes of each batch of the staged logs."""
+    logs = [data for name, data in sorted(files.items()) if name.endswith(".log")]
+    return [(one.header.last_offset, bytes(one.data)) for data in logs for one in parse_batches(data, file="")]
 
 
 @pytest.mark.long

@@ -33,7 +33,8 @@ from kcompact.errors import (
 )
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
-from tests.support import log_writer
+from kcompact.plan.replicas import OtherReplica
+from tests.support import log_dsl, log_writer
 from tests.support.command_line import COMPACT, environment, flip, kcompact, process
 from tests.support.compare import differences
 from tests.support.kafka_rounds import clean_all, round_of
@@ -73,6 +74,20 @@ def test_bytes_are_those_of_one_process(on_spark: OnSpark, plan: CleanPlan, size
     assert ours == outcome(plan, InProcess(), None, tmp_path / "in-process")
     assert len(plan.groups) > 1
     assert 0 < ours[1].messages_written < ours[1].messages_read
+
+
+def test_what_is_held_back_is_that_of_one_process(on_spark: OnSpark, tmp_path: Path) -> None:
+    stamped = " ".join(f"k{number}=~(horizon=10:00)" for number in range(40))
+    markers = "commit(pid=7 horizon=10:00) commit(pid=8 horizon=10:00)"
+    spec = log_dsl.parse(f"log now=11:00 min.cleanable.dirty.ratio=0\n0: {stamped}\n40: {markers} a=1\n43: b=1")
+    plan = plan_partition(log_writer.write(spec, tmp_path / "logs"), spec.config, now_ms=spec.now_ms)
+    other = OtherReplica(path=tmp_path, end_offset=25, fetches_from_offset=25)
+    plan = dataclasses.replace(plan, replicas=(other,))
+    smallest = Tuning(split_bytes=1, task_bytes=1)
+    ours = outcome(plan, on_spark, smallest, tmp_path / "spark")
+    assert ours == outcome(plan, InProcess(), None, tmp_path / "in-process")
+    counts = count_groups(prepare_clean(plan, on_spark, tuning=smallest)).counts
+    assert (counts.expired, counts.held_tombstones, counts.held_markers) == (25, 15, 2)
 
 
 @pytest.mark.parametrize("name", ["transactions", "many-groups", "mixed"])

@@ -31,6 +31,7 @@ from kcompact.kernels import (
     KEY_SIZE,
     KEY_START,
     LITERAL,
+    MAX_OFFSET,
     MIN_RECORD_BYTES,
     NUMBER,
     OUTCOMES,
@@ -175,6 +176,19 @@ def write_lines(data: Bytes, found: npt.NDArray[np.int64]) -> None:
         line += size == 0
 
 
+def hash_records(data: Bytes, found: npt.NDArray[np.int64]) -> None:
+    """Hash all records, some with a field that lies elsewhere, as a changed column would say."""
+    wrong = found.copy()
+    for _ in range(chance.randrange(3) if found.size else 0):
+        row, column = chance.randrange(RECORD_FIELDS), chance.randrange(found.shape[1])
+        wrong[row, column] = chance.choice([-1, 0, 1, len(data), 1 << 62, -(1 << 62)])
+    for fields in (found, wrong):
+        rows = np.arange(fields.shape[1])
+        keys, hashes = outs.array(np.int64, len(rows), 2), outs.array(np.int64, len(rows))
+        kernels.hash_record_keys(data, fields, rows, 1, 2, keys)
+        kernels.hash_record_contents(data, fields, rows, 1, 2, hashes)
+
+
 def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
     """Run every kernel that reads records over the batches of a table; return the code of the scan."""
     rooms = (table[:, SECTION_END] - table[:, SECTION_START]) // MIN_RECORD_BYTES
@@ -183,8 +197,9 @@ def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
     found = all_columns.array(np.int64, RECORD_FIELDS, rows)
     _, records, code = kernels.record_columns(buffer, inflated, table, 0, len(table), 0, found)
     if records == rows and code == kernels.DONE:
-        is_compressed = bool((table[:, ATTRIBUTES] & CODEC_MASK).any())
-        write_lines(inflated if is_compressed else buffer, found)
+        data = inflated if (table[:, ATTRIBUTES] & CODEC_MASK).any() else buffer
+        hash_records(data, found)
+        write_lines(data, found)
     high, low, record_refs = guarded_keys(rows)
     found = scratches.array(np.int64, len(table), 3)
     kernels.verify_records(buffer, inflated, table, 0, len(table), found)
@@ -219,6 +234,7 @@ def scan_all(buffer: Bytes, inflated: Bytes, table: Table) -> int:
             survivors,
             1 << 40,
             chance.choice([0, 1 << 62]),
+            chance.choice([0, MAX_OFFSET]),
             horizon,
             room,
             out,
@@ -238,6 +254,8 @@ def find_transactions(data: bytes, buffer: Bytes, table: Table) -> None:
         scratch = scratches.array(np.uint8, chance.choice([61, 80, 1000]))
         found = columns[1].array(np.int64, chance.choice([1, len(table)]), TXN_COLUMNS)
         kernels.scan_transactions(descriptor, 0, len(data), scratch, columns[2].array(np.int64, 1, COLUMNS), found)
+        headers = columns[1].array(np.int64, chance.choice([1, len(table)]), COLUMNS)
+        kernels.scan_headers(descriptor, 0, len(data), scratch, headers)
     finally:
         os.close(descriptor)
 

@@ -17,7 +17,7 @@ PAGE, SCHEMAS = DOCS / "json.md", DOCS / "schema"
 BEGIN, END = "<!-- fields: what follows is written by `make rewrite` -->", "<!-- end of the fields -->"
 ORDER = (
     *("inspect", "verify", "keys", "gaps", "transactions", "groups", "inspect --batches", "records"),
-    *("plan", "clean", "recover", "restore", "doctor", "report"),
+    *("compare", "search-key", "plan", "clean", "recover", "restore", "doctor", "report"),
 )
 MANY = 3
 """What more commands have in common is in one section of the page."""
@@ -38,7 +38,7 @@ PRINTED = printed()
 
 def file_of(command: str) -> Path:
     """Return the file with the JSON Schema of a command."""
-    return SCHEMAS / f"{command.rpartition('-')[2].rpartition(' ')[2]}.json"
+    return SCHEMAS / f"{command.removeprefix('inspect --')}.json"
 
 
 def schemas() -> dict[Path, dict[str, Any]]:

@@ -34,11 +34,16 @@ class TopicRecord(NamedTuple):
 
 
 class PartitionRecord(NamedTuple):
-    """A partition was created, or exists (in a snapshot): on the brokers `replicas`. Later fields are not parsed."""
+    """A partition was created, or exists (in a snapshot): on the brokers `replicas`.
+
+    Without `in_sync` and `leader` the record ends there.
+    """
 
     partition: int
     topic_id: bytes
     replicas: tuple[int, ...]
+    in_sync: tuple[int, ...] | None = None
+    leader: int = -1
 
 
 class PartitionChangeRecord(NamedTuple):
@@ -145,11 +150,10 @@ def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
             key, body = MetadataKind.UNREGISTER_BROKER, _int32(node_id) + bytes(8)
         case TopicRecord(name, topic_id):
             key, body = MetadataKind.TOPIC, _string(name) + topic_id
-        case PartitionRecord(partition, topic_id, replicas):
-            key, body = (
-                MetadataKind.PARTITION,
-                _int32(partition) + topic_id + _node_ids(replicas),
-            )
+        case PartitionRecord(partition, topic_id, replicas, in_sync, leader):
+            key, body = MetadataKind.PARTITION, _int32(partition) + topic_id + _node_ids(replicas)
+            if in_sync is not None:
+                body += _node_ids(in_sync) + 2 * _node_ids(()) + _int32(leader) + bytes(8)
         case PartitionChangeRecord(partition, topic_id, changed):
             key, body = MetadataKind.PARTITION_CHANGE, _int32(partition) + topic_id
             if changed is not None:

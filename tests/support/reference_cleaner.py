@@ -134,8 +134,12 @@ def index_files(segment: SegmentSpec, spec: LogSpec) -> tuple[bytes, bytes]:
     return offsets, times
 
 
-def clean(spec: LogSpec, *, keep_tombstones: bool = False) -> Outcome:
-    """Return what a cleaning leaves. With nothing to clean there is no output segment."""
+def clean(spec: LogSpec, *, keep_tombstones: bool = False, held_back_from_offset: int | None = None) -> Outcome:
+    """Return what a cleaning leaves. With nothing to clean there is no output segment.
+
+    `held_back_from_offset` is the end of a replica that lags: no tombstone is dropped from a batch that ends there or
+    above.
+    """
     dirty, stop = dirty_range(spec)
     if dirty >= stop:
         return Outcome(checkpoint=stop, segments={}, groups=[])
@@ -156,7 +160,9 @@ def clean(spec: LogSpec, *, keep_tombstones: bool = False) -> Outcome:
         output = outputs[base] = []
         for batch in (batch for segment in group for batch in batches_of(segment)):
             records = read_records(batch, file="")
-            kept = [record for record in records if survives(record, batch, newest, spec.now_ms, keep_tombstones)]
+            is_missing = held_back_from_offset is not None and batch.header.last_offset >= held_back_from_offset
+            keeps = keep_tombstones or is_missing
+            kept = [record for record in records if survives(record, batch, newest, spec.now_ms, keeps)]
             counts["messages_read"] += len(records)
             counts["messages_written"] += len(kept)
             counts["invalid_messages"] += sum(record.key is None for record in records)

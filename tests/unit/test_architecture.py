@@ -23,7 +23,7 @@ FOLDERS = [
     {"plan"},
     {"inspect", "clean"},
     {"keys"},
-    {"swap", "doctor", "export"},
+    {"swap", "doctor", "export", "compare", "search"},
     {"engine"},
     {"cleaner"},
     {"views"},
@@ -39,9 +39,9 @@ ONLY_IN = {
     "click": {"cli"},
     "rich": {"cli"},
     "pytest": {"pytest_plugin"},
-    "jinja2": {"report", "cli.commands.report"},
+    "jinja2": {"report"},
     "markupsafe": {"report"},
-    "matplotlib": {"report", "cli.commands.report"},
+    "matplotlib": {"report"},
     "lz4": {"format.codec.lz4"},
     "snappy": {"format.codec.snappy"},
     "xxhash": {"format.codec.lz4"},
@@ -110,11 +110,12 @@ MAY_READ_LOCAL_FILES = {
     # What writes is about renames and syncs of local files, and reads them through held descriptors.
     *("swap", "clean.join", "clean.staged_files", "cleaner.space"),
     # What the user or the shell names: arguments, directories to look for partitions in.
-    *("plan.discovery", "plan.walk", "cli.question", "cli.completion.values"),
+    *("plan.discovery", "plan.walk", "cli.question", "cli.completion.values", "search.files"),
     # The machine: its processes, who may read and write in a log directory, who owns it.
     *("host", "cleaner.in_use", "doctor.log_dirs", "cli.commands.clean"),
     *("config.server_properties", "config.properties_files", "config.client"),  # Files of the broker and of clients.
     *("cleaner.journal", "report.file", "engine", "kernels"),  # Files of their own.
+    *("search", "cli.commands.search_key"),  # Every file below the arguments, of any kind; the list of keys.
 }
 """Modules that list, stat or open local files."""
 MAY_EVALUATE = {"kernels.build"}

@@ -23,6 +23,7 @@ OTHER_PROGRAMS = {
 """Their options are those of a broker, of Java, of Python and of a linker."""
 ONLY_COMMANDS = (
     "cli/",
+    "compare/advice.py",
     "doctor/",
     "report/",
     "views/",

@@ -8,9 +8,12 @@ is imported by its functions, so that `--help` and completion are fast.
     verify         `verify`: every byte
     records        `records`: lists, filters, decodes, exports
     keys           `keys`: live keys, superseded records, tombstones
+    search_key     `search-key`: whether a key is in any file
     gaps           `gaps`: where offsets are missing
     transactions   `transactions`: how they ended
     groups         `groups`: the groups of `__consumer_offsets`
+    compare        `compare`: whether the replicas of partitions agree
+    search_key     `search-key`: whether a key is in any file
     plan           `plan`: the plans of the partitions
     clean          `clean`: the plans, the question and the report of a round
     recover        `recover`: finishes or undoes interrupted swaps

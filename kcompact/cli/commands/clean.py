@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     "the broker's own settings are unknown: pass --broker-config.",
 )
 @click.option("--rebuild-indexes", is_flag=True, help="Ignore all indexes: read the batches and write new indexes.")
+@options.replicas
 @options.unclean
 @click.option(
     "--yes",
@@ -139,7 +140,7 @@ def command(
             return refused
         result = _cleaned(round_, stop, is_quiet=is_quiet, only_bars=as_json)
         if as_json:
-            lost = delivered(lambda: _print_json(result, beside, plan_options.now_ms))
+            lost = delivered(lambda: _print_json(result, beside, plan_options))
         else:
             lost = delivered(lambda: _show_result(result, clean_options, printer))
         _complain_of(result)
@@ -217,12 +218,14 @@ def _tell_notes(round_: Round, *, without_doubts: bool, is_quiet: bool) -> None:
         streams.tell(str(round_.engine))
 
 
-def _print_json(result: RoundResult, beside: Sequence[LeftOut], now_ms: int) -> None:
+def _print_json(result: RoundResult, beside: Sequence[LeftOut], options: PlanOptions) -> None:
     from kcompact.cli.json.clean import CLEAN, WITH_OUTPUT
+    from kcompact.cli.json.partitions import WITH_REPLICA
 
     given = set() if result.copied is None else {WITH_OUTPUT}
+    given |= {WITH_REPLICA} if options.replicas else set()
     content = {"notes": result.notes, "partitions": result.partitions, "left_out": beside, "copy": result.copied}
-    streams.echo(CLEAN.text(given, now_ms=now_ms, **content))
+    streams.echo(CLEAN.text(given, now_ms=options.now_ms, **content))
 
 
 def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -115,9 +115,10 @@ def _counted(
     """Return the counts by topic, with progress on a terminal."""
     from kcompact.cleaner.engines import Engine
     from kcompact.cli.output.stage_progress import KeysProgress
+    from kcompact.log.directory import log_bytes
 
     with ExitStack() as stack, stop_request() as stop:
-        engine = Engine(engine_options, stack, bytes_to_read=_log_bytes(directories))
+        engine = Engine(engine_options, stack, bytes_to_read=log_bytes(directories))
         if directories and engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
             streams.tell(str(engine.choice))
         engine.check()
@@ -137,18 +138,6 @@ def _age_ms(time: When, now_ms: int) -> int:
     if age_ms < 0:
         raise click.BadParameter("TIME is after --now", param_hint="--older-than")
     return age_ms
-
-
-def _log_bytes(directories: Sequence[Path]) -> int:
-    """Return the bytes of the logs. What cannot be read is reported with its partition."""
-    from kcompact.format.names import Suffix
-    from kcompact.log.files import files_in
-
-    total = 0
-    for files in map(files_in, directories):
-        with suppress(KcompactError, OSError):
-            total += sum(files.identity(name).size_bytes for name in files.names() if name.endswith(Suffix.LOG))
-    return total
 
 
 def _topics(

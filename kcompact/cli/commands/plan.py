@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,11 @@ from kcompact.cli import options
 from kcompact.cli.completion import values
 from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments
+from kcompact.errors import KcompactError
+from kcompact.notes import NoteCode
 
 if TYPE_CHECKING:
+    from kcompact.clean.held_back import HeldBack
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import Override
     from kcompact.notes import Note
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 class _Shown:
     """The partitions, dirtiest first, and what was asked about each; by directory, only of those that have a plan.
 
-    `compared` are settings that are laid beside those of today.
+    `compared` are settings that are laid beside those of today. `held_back` is None without `--replica`.
     """
 
     planned: Sequence[PlannedPartition]
@@ -38,6 +42,7 @@ class _Shown:
     compared: tuple[Override, ...]
     explanations: dict[Path, Explanation]
     comparisons: dict[Path, Comparison]
+    held_back: dict[Path, HeldBack] | None
 
 
 @options.command("plan")
@@ -55,6 +60,7 @@ class _Shown:
     shell_complete=values.complete_settings,
     help="Show what this setting would change, beside today. Repeatable: all of them together.",
 )
+@options.replicas
 @options.unclean
 @options.verbosity(quiet="Print only the totals and errors.")
 def command(
@@ -81,6 +87,7 @@ def command(
       kcompact plan --broker-config server.properties --now 2024-03-01T00:00:00Z orders-0
       kcompact plan --explain /var/lib/kafka/orders-0
       kcompact plan --compare min.cleanable.dirty.ratio=0.1 /var/lib/kafka
+      kcompact plan --replica /mnt/broker-2/kafka /var/lib/kafka
     """
     from kcompact.cli.entries import complain_of
     from kcompact.cli.output.printer import Printer
@@ -92,6 +99,9 @@ def command(
     compared = tuple(parse_override(text, option="--compare") for text in compare)
     directories, unusable = named_partitions(paths, PlannedPartition, topics=plan_options.topics)
     planned = in_turns(list(plan_partitions(directories, plan_options)))
+    held_back = None
+    if plan_options.replicas:
+        planned, held_back = _with_held_back(planned)
     notes = option_notes(directories, plan_options, explains=explains, compared=compared)
     notes += plan_notes(planned, plan_options)
     shown = _Shown(
@@ -101,6 +111,7 @@ def command(
         compared=compared,
         explanations=_explanations(planned) if explains else {},
         comparisons=_comparisons(planned, plan_options, compared) if compared else {},
+        held_back=held_back,
     )
     streams.tell_notes(notes)
     beside = left_out(paths, topics=plan_options.topics)
@@ -110,6 +121,24 @@ def command(
         _show(shown, beside, Printer(verbose=is_verbose), is_quiet=is_quiet)
         complain_of((*planned, *unusable))
     return gravest_exit_code(each.exit_code for each in (*planned, *unusable))
+
+
+def _with_held_back(
+    planned: Sequence[PlannedPartition],
+) -> tuple[list[PlannedPartition], dict[Path, HeldBack]]:
+    """Return the partitions with a note on what is held back at most, and these counts. Damage leaves one uncounted."""
+    from kcompact.clean.held_back import held_back_at_most
+    from kcompact.plan.walk import noted
+
+    found, counts = [], {}
+    for entry in planned:
+        plan = entry.plan
+        with suppress(KcompactError, OSError):  # Other commands report it.
+            if plan is not None and plan.eligible and plan.lagging_replicas:
+                held_back = counts[entry.directory] = held_back_at_most(plan)
+                plan = noted(plan, [held_back.note(NoteCode.HELD_BACK_AT_MOST, plan)])
+        found.append(replace(entry, plan=plan))
+    return found, counts
 
 
 def _explanations(planned: Sequence[PlannedPartition]) -> dict[Path, Explanation]:
@@ -139,6 +168,7 @@ def _comparisons(
 
 
 def _json(shown: _Shown, notes: Sequence[Note], beside: Sequence[LeftOut], now_ms: int) -> str:
+    from kcompact.cli.json.partitions import WITH_REPLICA
     from kcompact.cli.json.plan import PLAN, WITH_COMPARE, WITH_EXPLAIN, Compared, PlanEntry
     from kcompact.plan.explanation import most_keys
     from kcompact.plan.totals import totals_by_reason
@@ -146,6 +176,9 @@ def _json(shown: _Shown, notes: Sequence[Note], beside: Sequence[LeftOut], now_m
     partitions = (*shown.planned, *shown.unusable)
     explanations, comparisons = shown.explanations, shown.comparisons
     given, content = set(), dict[str, object]()
+    held_back = shown.held_back or {}
+    if shown.held_back is not None:
+        given.add(WITH_REPLICA)
     if shown.explains:
         given.add(WITH_EXPLAIN)
         content = {"reasons": totals_by_reason(partitions), "buffer": most_keys(explanations.values())}
@@ -157,7 +190,8 @@ def _json(shown: _Shown, notes: Sequence[Note], beside: Sequence[LeftOut], now_m
         now_ms=now_ms,
         notes=notes,
         partitions=[
-            PlanEntry(each, explanations.get(each.directory), comparisons.get(each.directory)) for each in partitions
+            PlanEntry(each, explanations.get(at), comparisons.get(at), held_back.get(at))
+            for at, each in ((each.directory, each) for each in partitions)
         ],
         left_out=beside,
         **content,

@@ -15,7 +15,7 @@ from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.cli.signals import stop_request
-from kcompact.errors import CorruptDataError, UnsupportedError
+from kcompact.errors import CorruptDataError
 from kcompact.notes import Note
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ def command(
     from kcompact.keys.counts import CountOptions
     from kcompact.plan.run_notes import option_notes, plan_notes
     from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions
-    from kcompact.report.file import require_writable, write_report
+    from kcompact.report.file import require_libraries, require_writable, write_report
     from kcompact.report.reading import MOST_DETAILED, PartitionFacts, planned_facts
 
     if as_json and file == STANDARD_OUTPUT:
         raise click.UsageError("--json and -o - exclude each other: both print on standard output")
     count = CountOptions(separator=prefix.encode("utf-8", "surrogateescape"), memory_bytes=memory_bytes)
-    _require_libraries(file)
+    require_libraries(file)
     directories, unusable = named_partitions(paths, PartitionFacts, topics=plan_options.topics)
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
@@ -127,22 +127,6 @@ def _tell(
     complain_of(everything)
     if size_bytes is not None and file != STANDARD_OUTPUT:
         streams.tell(f"wrote {readable.shown(file)}, {readable.size(size_bytes)}")
-
-
-def _require_libraries(file: Path) -> None:
-    """Raise UnsupportedError if the libraries of the extra `report` are not installed."""
-    from kcompact.host.installation import how_to_add
-
-    try:
-        import jinja2
-        import matplotlib
-
-        del jinja2, matplotlib
-    except ImportError as problem:
-        raise UnsupportedError(
-            path=file,
-            problem=f"a report needs jinja2 and matplotlib ({problem}); {how_to_add('report')}",
-        ) from problem
 
 
 def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: CountOptions) -> list[PartitionFacts]:

@@ -2,8 +2,9 @@
 
 In: entries of `cli.entries` and the values in them. Out: the text that a command prints with `--json`, its JSON Schema,
 and the tables of `docs/json.md`.
-Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `keys`, `swap`, `doctor`, `cleaner`; from `cli`
-`entries` and `output.explanations`. A command imports only its own module, because others load what it does not need.
+Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `keys`, `compare`, `search`, `swap`, `doctor`,
+`cleaner`; from `cli` `entries` and `output.explanations`. A command imports only its own module, because others load
+what it does not need.
 
     fields         what a field, a shape and a document are
     partitions     what several commands have: which partition, its plan, its segments, its error
@@ -14,6 +15,8 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `keys`, `swap`,
     groups         `groups`
     lines          the JSON Lines of `inspect --batches` and `records`
     keys           `keys`
+    compare        `compare`
+    search         `search-key`
     plan           `plan`
     clean          `clean`
     recovery       `recover` and `restore`

@@ -19,11 +19,14 @@ from kcompact.cli.json.fields import (
 from kcompact.cli.json.partitions import (
     DELETED_SEGMENT,
     ERROR,
+    HELD_BACK,
     LEFT_OUT_DIRECTORIES,
     NOTES,
     NOW_MS,
     PLANNED,
+    REPLICAS,
     SEGMENTS,
+    WITH_REPLICA,
 )
 from kcompact.plan.cost import kafka_passes_at_least
 
@@ -59,6 +62,14 @@ CLEANED = Shape(
     PLANNED,
     SEGMENTS,
     ERROR,
+    REPLICAS,
+    Field(
+        "held_back",
+        nullable(HELD_BACK),
+        "what the cleaning holds back; null for a partition that was not cleaned",
+        lambda outcome: outcome.counted.held_back if outcome.counted else None,
+        given=WITH_REPLICA,
+    ),
     Field("status", choice(Status), "what was done, see below"),
     COUNTED.within("counted", or_null=True),
     Field(

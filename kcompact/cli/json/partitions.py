@@ -28,6 +28,7 @@ from kcompact.plan.clean_plan import CleanPlan, Role
 from kcompact.plan.deletion import RetentionReason, plan_forecast, reason_to_roll
 from kcompact.plan.discovery import LeftOutKind
 from kcompact.plan.partition import hint_for
+from kcompact.plan.replicas import OtherReplica
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.release import RELEASES, ReleaseSource
@@ -200,6 +201,67 @@ VERDICT = Shape(
 )
 
 PLANNED = Shape("planned-partition", IDENTITY, PLAN.within("plan", or_null=True), VERDICT)
+
+
+# Replicas of other brokers
+
+WITH_REPLICA = "with `--replica`"
+
+
+class PlannedReplica(NamedTuple):
+    """A replica of a partition, and the plan of the partition."""
+
+    plan: CleanPlan
+    replica: OtherReplica
+
+
+REPLICA = Shape(
+    "replica",
+    Field("path", TEXT, "its directory, or the directory that has no replica of this partition", "replica.path"),
+    Field("end_offset", nullable(INTEGER), "its log end; null without a replica", "replica.end_offset"),
+    Field(
+        "fetches_from_offset",
+        nullable(INTEGER),
+        "where it begins to fetch: less than its log end if it is truncated first; null without a replica",
+        "replica.fetches_from_offset",
+    ),
+    Field(
+        "lags",
+        BOOLEAN,
+        "whether it still has to fetch from this log, so that something is held back for it",
+        lambda each: each.replica.lags_behind(each.plan.log.log_end_offset),
+    ),
+)
+
+
+def _planned_replicas(entry: PlannedPartition) -> list[PlannedReplica] | None:
+    plan = entry.plan
+    return None if plan is None else [PlannedReplica(plan, replica) for replica in plan.replicas]
+
+
+REPLICAS = Shape(
+    "replicas",
+    Field(
+        "replicas",
+        nullable(list_of(REPLICA)),
+        "one for each `--replica`; null without a plan",
+        _planned_replicas,
+        given=WITH_REPLICA,
+    ),
+    Field(
+        "held_back_from_offset",
+        nullable(INTEGER),
+        "tombstones and markers stay in batches that end at or above it; null if no replica lags",
+        lambda entry: entry.plan.held_back_from_offset if entry.plan else None,
+        given=WITH_REPLICA,
+    ),
+)
+
+HELD_BACK = Shape(
+    "held-back",
+    Field("tombstones", INTEGER, "tombstones whose delete horizons have passed"),
+    Field("markers", INTEGER, "transaction markers whose delete horizons have passed"),
+)
 
 
 # Segments

@@ -19,7 +19,17 @@ from kcompact.cli.json.fields import (
     list_of,
     nullable,
 )
-from kcompact.cli.json.partitions import ERROR, LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, PLANNED, SEGMENTS
+from kcompact.cli.json.partitions import (
+    ERROR,
+    HELD_BACK,
+    LEFT_OUT_DIRECTORIES,
+    NOTES,
+    NOW_MS,
+    PLANNED,
+    REPLICAS,
+    SEGMENTS,
+    WITH_REPLICA,
+)
 from kcompact.plan.conditions import Verdict
 from kcompact.plan.explanation import Comparison, Totals, total
 from kcompact.plan.forecast import How
@@ -27,6 +37,7 @@ from kcompact.plan.verdict import ConditionName
 from kcompact.plan.walk import PlannedPartition
 
 if TYPE_CHECKING:
+    from kcompact.clean.held_back import HeldBack
     from kcompact.config.settings import Override
     from kcompact.plan.explanation import Explanation
 
@@ -271,6 +282,7 @@ class PlanEntry(NamedTuple):
     planned: PlannedPartition
     explain: Explanation | None
     compare: Comparison | None
+    held_back: HeldBack | None
 
 
 PLAN = Document(
@@ -283,6 +295,15 @@ PLAN = Document(
             Shape(
                 "partition",
                 ENTRY.within("planned"),
+                REPLICAS.within("planned"),
+                Field(
+                    "held_back_at_most",
+                    nullable(HELD_BACK),
+                    "what the cleaning holds back at most; null if no replica lags, if the partition is not to be "
+                    "cleaned, and where damage prevents the counting",
+                    "held_back",
+                    given=WITH_REPLICA,
+                ),
                 Field("explain", nullable(EXPLANATION), "null without a plan", given=WITH_EXPLAIN),
                 Field(
                     "compare",

@@ -25,6 +25,7 @@ The libraries are imported at first use, so commands that read only headers do n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -100,17 +101,7 @@ def decompress(
     output = InflatedBytes(max_bytes)
     source = memoryview(data)
     try:
-        match codec:
-            case Codec.NONE:
-                output.add(bytes(source))
-            case Codec.GZIP:
-                gzip.decompress(source, output)
-            case Codec.SNAPPY:
-                snappy.decompress(source, output)
-            case Codec.LZ4:
-                lz4.decompress(source, output, verify_header=magic > 0)
-            case Codec.ZSTD:
-                zstd.decompress(source, output)
+        _inflate(codec, source, output, magic=magic)
     except DamagedStreamError as error:
         problem = f"cannot inflate the {codec.name.lower()} section: {error}"
         raise CorruptBatchError(file=file, position=position, problem=problem) from error.__cause__
@@ -120,3 +111,31 @@ def decompress(
             file=file, position=position, offset=None, problem=problem, needed_bytes=None
         ) from None
     return output.joined()
+
+
+def decompress_until_damage(codec: Codec, data: bytes | memoryview, *, max_bytes: int, magic: int = 2) -> bytes:
+    """Return what a section inflates to before the bytes that are no stream, and before `max_bytes` are exceeded.
+
+    A stream whose bytes are wrong can inflate to wrong bytes first.
+    """
+    output = InflatedBytes(max_bytes)
+    with suppress(DamagedStreamError, TooLongError):
+        _inflate(codec, memoryview(data), output, magic=magic, until_damage=True)
+    return output.joined()
+
+
+def _inflate(
+    codec: Codec, source: memoryview, output: InflatedBytes, *, magic: int, until_damage: bool = False
+) -> None:
+    """Inflate a section into `output`. Raises DamagedStreamError, TooLongError."""
+    match codec:
+        case Codec.NONE:
+            output.add(bytes(source))
+        case Codec.GZIP:
+            gzip.decompress(source, output)
+        case Codec.SNAPPY:
+            snappy.decompress(source, output)
+        case Codec.LZ4:
+            lz4.decompress(source, output, verify_header=magic > 0 and not until_damage)
+        case Codec.ZSTD:
+            zstd.decompress(source, output, checks_frames=not until_damage)

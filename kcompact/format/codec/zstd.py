@@ -39,16 +39,16 @@ def compress(data: bytes | memoryview) -> bytes:
     )
 
 
-def decompress(source: memoryview, output: InflatedBytes) -> None:
+def decompress(source: memoryview, output: InflatedBytes, *, checks_frames: bool = True) -> None:
     """Inflate all frames into `output`. Raises DamagedStreamError.
 
     Frame boundaries are checked first, because the library's bounded reader does not distinguish the end of the input
-    from an incomplete frame.
+    from an incomplete frame. Without `checks_frames` an incomplete frame is inflated as far as it goes.
     """
-    position = _frame_end(source, 0) if source else 0
+    position = _frame_end(source, 0) if source and checks_frames else 0
     if position == len(source) > 0 and _inflate_small_frame(source, output):
         return
-    while position < len(source):
+    while position < len(source) and checks_frames:
         position = _frame_end(source, position)
     reader = _decompressor().stream_reader(bytes(source), read_across_frames=True)
     while piece := call_library(reader.read, output.next_piece_bytes()):

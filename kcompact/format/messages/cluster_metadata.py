@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError
@@ -152,11 +153,15 @@ def _partly_decoded(reader: FieldReader, kind: Message, version: int) -> Metadat
     is_known = version <= kind.last_version
     read, known, later = _FIRST_FIELDS[kind.number]
     try:
-        return MetadataRecord(kind, version, read(reader, known if is_known else later, version, flexible=True))
+        fields = read(reader, known if is_known else later, version, flexible=True)
     except ValueError:
         if is_known:
             raise
         return UnknownRecord(kind.number, version)
+    if is_known and kind.number == MetadataKind.PARTITION:
+        with suppress(ValueError):  # Who leads decides nothing here.
+            fields |= read_fields(reader, _ROLES, version, flexible=True)
+    return MetadataRecord(kind, version, fields)
 
 
 def _type_and_version(reader: FieldReader) -> tuple[int, int]:
@@ -455,6 +460,8 @@ def _first_fields(kind: MetadataKind, known: int, later: int) -> tuple[Callable[
     return read_fields, struct(*fields[:known]), struct(*fields[:later])
 
 
+_ROLES = struct(*METADATA_TYPES[MetadataKind.PARTITION].value.fields[3:7])
+"""The in-sync replicas, those that are added and removed, and the leader."""
 _CHANGE = METADATA_TYPES[MetadataKind.PARTITION_CHANGE].value
 _FIRST_FIELDS: dict[int, tuple[Callable[..., Fields], Struct, Struct]] = {
     MetadataKind.REGISTER_BROKER: _first_fields(MetadataKind.REGISTER_BROKER, 6, 1),

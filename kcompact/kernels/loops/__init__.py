@@ -9,6 +9,7 @@
     transactions  the transactional and the control batches; which transactions were aborted, and what can be dropped
     latest        the latest record of each key
     keys          counts of records and bytes by key
+    contents      hashes of records whose fields are known as columns
     bitmaps       a bit for each record
     libraries     calls of C functions of the compression libraries
     snappy        raw blocks of snappy
@@ -27,6 +28,8 @@ from __future__ import annotations
 from kcompact.kernels.loops.bitmaps import clear_bits as clear_bits
 from kcompact.kernels.loops.bitmaps import set_bits as set_bits
 from kcompact.kernels.loops.checksum import crc32c as crc32c
+from kcompact.kernels.loops.contents import hash_record_contents as hash_record_contents
+from kcompact.kernels.loops.contents import hash_record_keys as hash_record_keys
 from kcompact.kernels.loops.deflate import seal_batches as seal_batches
 from kcompact.kernels.loops.filter import filter_batches as filter_batches
 from kcompact.kernels.loops.filter import join_pieces as join_pieces

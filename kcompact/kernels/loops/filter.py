@@ -23,8 +23,10 @@ from kcompact.kernels.columns import (
     EXPIRED,
     FLAGS,
     HEADER_BYTES,
+    HELD_TOMBSTONES,
     INVALID_MESSAGES,
     KEPT_LATEST,
+    LAST_OFFSET,
     LOG_APPEND_TIME_BIT,
     MAX_TIMESTAMP,
     MESSAGES_WRITTEN,
@@ -119,7 +121,7 @@ def _is_plain(buffer, position, end):
 
 
 @loop
-def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scratch, outcome):
+def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, held_back_from_offset, scratch, outcome):
     """Fill `scratch` with the kept records of a batch, and the counts in its `outcome`.
 
     Returns (number of kept records, whether a tombstone is kept, lowest and greatest timestamp of the kept records).
@@ -130,7 +132,8 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
     is_control = attributes & CONTROL_BIT != 0
     is_append_time = attributes & LOG_APPEND_TIME_BIT != 0
     is_expired = attributes & DELETE_HORIZON_BIT != 0 and row[BASE_TIMESTAMP] <= expires_ms
-    kept = kept_latest = invalid = superseded = expired = np.int64(0)
+    is_held_back = row[LAST_OFFSET] >= held_back_from_offset
+    kept = kept_latest = invalid = superseded = expired = held_tombstones = np.int64(0)
     has_tombstone = False
     lowest = np.int64(0x7FFFFFFFFFFFFFFF)
     greatest = np.int64(-0x8000000000000000)
@@ -150,10 +153,11 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
             invalid += 1
         elif not is_latest:
             superseded += 1
-        elif value_start < 0 and is_expired:
+        elif value_start < 0 and is_expired and not is_held_back:
             expired += 1
         else:
             is_kept = True
+            held_tombstones += value_start < 0 and is_expired
         if is_kept:
             kept_latest += is_latest
             has_tombstone = has_tombstone or value_start < 0
@@ -170,6 +174,7 @@ def _keep_records(row, section, survivors, upper_bound_offset, expires_ms, scrat
     outcome[SUPERSEDED] = superseded
     outcome[EXPIRED] = expired
     outcome[KEPT_LATEST] = kept_latest
+    outcome[HELD_TOMBSTONES] = held_tombstones
     return kept, has_tombstone, lowest, greatest
 
 
@@ -218,6 +223,7 @@ def filter_batches(
     survivors: Bytes,
     upper_bound_offset: int,
     expires_ms: int,
+    held_back_from_offset: int,
     new_horizon_ms: int,
     scratch: Table,
     out: Bytes,
@@ -226,9 +232,10 @@ def filter_batches(
 ) -> int:
     """table i64[m, 16], survivors u8[records / 8], scratch i64[>= records of a batch, 4] -> the new end of `out`.
 
-    Decides about the batches [first, end) without the flag DECIDED and fills their rows of outcomes i64[m, 11].
+    Decides about the batches [first, end) without the flag DECIDED and fills their rows of outcomes i64[m, 12].
     Batches that are encoded again are written to `out`, from `out_position` on: the whole batch, or only its records if
     the batch is compressed.
+    No tombstone expires in a batch that ends at or above `held_back_from_offset`, MAX_OFFSET for none.
     `new_horizon_ms` is the horizon that tombstones get, -1 for none. `out` must have space for a header of each batch
     and for its records, with RECORD_GROWTH_BYTES more for each record. Definition: `clean.filter.clean_batch`.
     """
@@ -251,7 +258,7 @@ def filter_batches(
             outcome[ACTION] = UNKNOWN
             continue
         kept, has_tombstone, lowest, greatest = _keep_records(
-            row, section, survivors, upper_bound_offset, expires_ms, scratch, outcome
+            row, section, survivors, upper_bound_offset, expires_ms, held_back_from_offset, scratch, outcome
         )
         if kept < 0:
             outcome[ACTION] = UNKNOWN

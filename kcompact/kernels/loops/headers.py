@@ -33,6 +33,7 @@ from kcompact.kernels.columns import (
     SECTION_END,
     SECTION_START,
     SIZE,
+    SMALL_BATCH_BYTES,
     TRANSACTIONAL_BIT,
 )
 from kcompact.kernels.loops.checksum import crc32c
@@ -168,34 +169,49 @@ def read_batches(
 
 @loop
 def scan_headers(descriptor: int, start: int, end: int, scratch: Bytes, table: Table) -> tuple[int, int, int]:
-    """scratch u8[64] -> table i64[m, 16], and (batches, position after them, code).
+    """scratch u8[>= 61] -> table i64[m, 16], and (batches, position after them, code).
 
-    Reads only the headers of an open file; the column POSITION holds positions in the file. Returns FULL if the table
-    ends before the batches: the caller calls again from the returned position. Returns DAMAGED also for a batch that
-    ends after `end`. Definition: `log.segment_reader.headers`.
+    Reads only the headers of an open file; small batches are read together, as many as fit `scratch`. The column
+    POSITION holds positions in the file. Returns FULL if the table ends before the batches: the caller calls again from
+    the returned position. Returns DAMAGED also for a batch that ends after `end`. Definition:
+    `log.segment_reader.headers`.
     """
-    position = start
-    count = 0
+    position, count = start, 0
+    window = held = size = 0
     while position < end:
         if count == table.shape[0]:
             return count, position, FULL
         if position + HEADER_BYTES > end:
             return count, position, DAMAGED
-        if read_from_file(descriptor, scratch, 0, HEADER_BYTES, position) != HEADER_BYTES:
+        window, held = hold_header(descriptor, scratch, position, end, window, held, size)
+        if position + HEADER_BYTES > window + held:
             return count, position, IO_ERROR
         row = table[count]
-        code = read_header(scratch, 0, row)
+        code = read_header(scratch, position - window, row)
         if code != DONE:
             return count, position, code
-        if position + row[SIZE] > end:
+        size = row[SIZE]
+        if position + size > end:
             return count, position, DAMAGED
         row[POSITION] = position
         row[SECTION_START] += position
         row[SECTION_END] += position
         row[ROW] = 0
-        position += row[SIZE]
+        position += size
         count += 1
     return count, position, DONE
+
+
+@loop
+def hold_header(descriptor, scratch, position, end, window, held, size):
+    """Return the window of a file that has the header at a position, and how many bytes `scratch` holds of it.
+
+    It is read anew if `scratch` lacks the header: whole if the batch before is small, else the header alone.
+    """
+    if position + HEADER_BYTES <= window + held:
+        return window, held
+    wanted = scratch.shape[0] if size < SMALL_BATCH_BYTES else HEADER_BYTES
+    return position, read_from_file(descriptor, scratch, 0, min(wanted, end - position), position)
 
 
 @loop

@@ -42,7 +42,6 @@ from kcompact.kernels.columns import (
     SECTION_END,
     SECTION_START,
     SIZE,
-    SMALL_BATCH_BYTES,
     STABLE_FILE,
     STABLE_NUMBER,
     STABLE_OFFSET,
@@ -55,7 +54,7 @@ from kcompact.kernels.columns import (
     UNREAD,
 )
 from kcompact.kernels.loops.checksum import crc32c
-from kcompact.kernels.loops.headers import read_header
+from kcompact.kernels.loops.headers import hold_header, read_header
 from kcompact.kernels.loops.memory import load_be16, load_be32, loop, read_from_file
 from kcompact.kernels.loops.records import read_field, read_record
 
@@ -130,12 +129,9 @@ def scan_transactions(
             return count, position, FULL
         if position + HEADER_BYTES > end:
             return count, position, DAMAGED
+        window, held = hold_header(descriptor, scratch, position, end, window, held, size)
         if position + HEADER_BYTES > window + held:
-            wanted = scratch.shape[0] if size < SMALL_BATCH_BYTES else HEADER_BYTES
-            window = position
-            held = read_from_file(descriptor, scratch, 0, min(wanted, end - position), position)
-            if held < HEADER_BYTES:
-                return count, position, IO_ERROR
+            return count, position, IO_ERROR
         code = read_header(scratch, position - window, header)
         if code != DONE:
             return count, position, code

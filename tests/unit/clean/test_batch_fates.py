@@ -108,3 +108,26 @@ def test_the_fate_by_the_number_of_latest_records(one: Header, latest: int, expe
 def test_keeping_tombstones_keeps_markers() -> None:
     table = table_of([header(control=True, horizon=NOW)], is_discardable=[True])
     assert decide_batch_fates(table, job({}, keep_tombstones=True)).of(0) == (Fate.FILTER, False)
+
+
+@pytest.mark.parametrize(
+    ("one", "is_discardable", "replica_end", "expected"),
+    [
+        # The batch is that of the offsets 10 to 12: it is held back for a replica that ends at 12 or below.
+        (header(control=True, horizon=NOW), True, None, (Fate.DROP, False)),
+        (header(control=True, horizon=NOW), True, 13, (Fate.DROP, False)),
+        (header(control=True, horizon=NOW), True, 12, (Fate.FILTER, False)),
+        (header(control=True, horizon=NOW), True, 11, (Fate.FILTER, False)),
+        (header(control=True, horizon=NOW), True, 0, (Fate.FILTER, False)),
+        (header(control=True, horizon=NOW + 1), True, 13, (Fate.FILTER, False)),
+        (header(control=True), True, 0, (Fate.FILTER, False)),
+        # Data of an aborted transaction goes all the same.
+        (header(horizon=NOW), True, 0, (Fate.DROP, False)),
+        (header(), True, 0, (Fate.DROP, False)),
+    ],
+)
+def test_markers_are_held_back_for_a_replica(
+    one: Header, is_discardable: bool, replica_end: int | None, expected: tuple[Fate, bool]
+) -> None:
+    table = table_of([one], is_discardable=[is_discardable])
+    assert decide_batch_fates(table, replace(job({}), held_back_from_offset=replica_end)).of(0) == expected

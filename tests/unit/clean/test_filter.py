@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kcompact.clean.job import RecordCounts
 from kcompact.errors import RefusedError
 from kcompact.format.batch import DELETE_HORIZON_BIT, parse_batches, read_header
 from tests.support import log_dsl
+from tests.support.mutants import legacy_entry
 from tests.support.parts import job_of
 
 
@@ -41,3 +43,33 @@ def test_a_negative_horizon_counts_and_is_not_written_again(tmp_path: Path) -> N
     assert cleaned.counts == RecordCounts(read=3, kept=1, superseded=1, expired=1, kept_latest=1)
     assert (cleaned.stats.messages_read, cleaned.stats.messages_written) == (3, 1)
     assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms is None
+
+
+@pytest.mark.parametrize(
+    ("keeps_legacy_tombstones", "keep_tombstones", "replica_end", "counts"),
+    [
+        (True, False, None, RecordCounts(read=1, kept=1, kept_latest=1, new_horizons=1)),
+        (False, False, None, RecordCounts(read=1, expired=1)),
+        (False, False, 6, RecordCounts(read=1, expired=1)),
+        (False, False, 5, RecordCounts(read=1, kept=1, kept_latest=1, new_horizons=1, held_tombstones=1)),
+        (False, True, 5, RecordCounts(read=1, kept=1, kept_latest=1, new_horizons=1)),
+        (True, False, 5, RecordCounts(read=1, kept=1, kept_latest=1, new_horizons=1)),
+    ],
+)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_tombstones_of_old_formats_are_held_back_too(
+    tmp_path: Path,
+    magic: int,
+    keeps_legacy_tombstones: bool,
+    keep_tombstones: bool,
+    replica_end: int | None,
+    counts: RecordCounts,
+) -> None:
+    """They have no horizon: the age of the segment decides. What stays becomes a batch of today's format with one."""
+    (source,) = parse_batches(legacy_entry(5, b"a", None, magic=magic), file="f")
+    job = replace(job_of(tmp_path), keep_tombstones=keep_tombstones, held_back_from_offset=replica_end)
+    cleaned = clean_batch(source, job, [True], keeps_legacy_tombstones=keeps_legacy_tombstones, file="f")
+    assert cleaned.counts == counts
+    assert (cleaned.data is None) == (counts.kept == 0)
+    if cleaned.data is not None:
+        assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms == job.new_horizon_ms

@@ -16,8 +16,9 @@ from tests.support.header_values import NOW, header
     ("past_map", "has_key", "is_superseded", "is_tombstone"), list(itertools.product([False, True], repeat=4))
 )
 @pytest.mark.parametrize("horizon", [None, NOW - 1, NOW, NOW + 1])
+@pytest.mark.parametrize("is_held_back", [False, True])
 def test_record_fate(
-    past_map: bool, has_key: bool, is_superseded: bool, is_tombstone: bool, horizon: int | None
+    past_map: bool, has_key: bool, is_superseded: bool, is_tombstone: bool, horizon: int | None, is_held_back: bool
 ) -> None:
     fate = record_fate(
         past_map=past_map,
@@ -25,10 +26,15 @@ def test_record_fate(
         is_superseded=is_superseded,
         is_tombstone=is_tombstone,
         delete_horizon_ms=horizon,
+        is_held_back=is_held_back,
         now_ms=NOW,
     )
     has_expired = is_tombstone and horizon in (NOW - 1, NOW)
     assert (fate is RecordFate.KEPT) == (past_map or (has_key and not is_superseded and not has_expired))
+    assert (fate is RecordFate.HELD_BACK) == (
+        is_held_back and has_expired and has_key and not is_superseded and not past_map
+    )
+    assert fate is not RecordFate.EXPIRED or not is_held_back
     if fate is not RecordFate.KEPT:
         assert (fate is RecordFate.UNKEYED) == (not has_key)
         assert (fate is RecordFate.SUPERSEDED) == (has_key and is_superseded)

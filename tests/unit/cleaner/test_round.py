@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kcompact as package
+from kcompact.clean.held_back import HeldBack
 from kcompact.clean.stages import Progress, RoundProgress
 from kcompact.cleaner import engines
 from kcompact.cleaner import round as round_module
@@ -33,6 +34,7 @@ from kcompact.errors import (
     UnfinishedCopyError,
 )
 from kcompact.log.lock import is_locked, log_dir_lock
+from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
@@ -100,6 +102,29 @@ def test_an_output_is_finished_or_an_error(tmp_path: Path) -> None:
         "__consumer_offsets-0": "copied",
     }
     assert values(tmp_path / "out" / "orders-0") == COMPACTED
+
+
+@pytest.mark.parametrize(("end", "is_kept"), [(2, True), (3, False), (9, False)])
+def test_a_continued_copy_keeps_only_what_holds_back_the_same(end: int, is_kept: bool, tmp_path: Path) -> None:
+    log_dir = partition(tmp_path / "data", "log now=10:00\n0: a=1 b=2\n2: b=~(horizon=09:00) c=1\n4: d=1").parent
+    leftover = partition(log_dir, settings("name=__consumer_offsets-0")) / f"{0:020d}.log.swap"
+    leftover.touch()
+
+    def copy(end: int) -> RoundResult:
+        other = tmp_path / f"replica-{end}"
+        if not other.exists():
+            partition(other, f"log now=10:00\n0: {' '.join(f'k{number}=1' for number in range(end))}")
+        plan = replace(PLAN, force=True, replicas=(other,))
+        return clean_log_dir(log_dir, COMPACT, plan_options=plan, options=CleanOptions(output=tmp_path / "out"))
+
+    assert copy(2).exit_code == 8
+    leftover.unlink()
+    result = copy(end)
+    (copied,) = [each.result for each in result.partitions if each.name == "orders-0" and each.result]
+    assert (result.exit_code, copied.resumed) == (0, is_kept)
+    assert copied.held_back == HeldBack(tombstones=1 if end == 2 else 0)
+    assert [note.code for note in copied.notes] == ([NoteCode.HELD_BACK] if end < 5 else [])
+    assert (2 in values(tmp_path / "out" / "orders-0")) == (end == 2)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,14 @@ def test_a_cleaning_has_two_lines(tmp_path: Path) -> None:
     assert (end["counts"]["messages_read"], end["counts"]["messages_written"]) == (6, 4)
 
 
+def test_it_has_what_is_held_back_and_for_whom(tmp_path: Path) -> None:
+    directory, other = partition(tmp_path / "logs"), partition(tmp_path / "other", "log now=10:00\n0: a=1 b=2")
+    assert clean("--journal", tmp_path / "journal", "--replica", tmp_path / "other", directory).code == 0
+    begin, _ = lines(tmp_path / "journal")
+    assert begin["held_back_from_offset"] == 2
+    assert begin["replicas"] == [{"path": str(other), "end_offset": 2, "fetches_from_offset": 2}]
+
+
 def test_it_grows_and_mends_half_a_line(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     journal.write_text('{"half')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -16,34 +15,13 @@ from kcompact.host.installation import how_to_add
 from kcompact.keys.counts import key_hash
 from tests.support import log_dsl, log_writer, txn_log
 from tests.support.command_line import COMPACT, LOG3, digest, flip, kcompact, partition, running_broker, settings
+from tests.support.html_tags import Tags
 from tests.support.log_writer import LogSpec, SegmentSpec
 
 T = 1_704_100_000_000
 
 pytestmark = pytest.mark.long
 """Importing matplotlib takes half a second."""
-
-
-class Tags(HTMLParser):
-    """The tags of a page, and its text without figures and styles."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self._silent = 0
-        self.feed(page)
-        self.text = " ".join(self.text.split())
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attributes)))
-        self._silent += tag in ("svg", "style")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._silent -= tag in ("svg", "style")
-
-    def handle_data(self, content: str) -> None:
-        self.text += "" if self._silent else f"{content} "
 
 
 def test_a_page(tmp_path: Path) -> None:

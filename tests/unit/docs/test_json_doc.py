@@ -25,7 +25,7 @@ from jsonschema.exceptions import best_match
 from fixtures import checkout
 from kcompact.cli.json.fields import Shape
 from kcompact.format.batch import Record, build
-from tests.support import examples, json_docs, log_dsl, log_writer
+from tests.support import examples, json_docs, log_dsl, log_writer, replica_logs
 from tests.support.command_line import (
     COMPACT,
     LOG0,
@@ -142,6 +142,11 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str 
     yield "report", "-o", tmp_path / "report.html", *COMPACT, logs[0]
     yield from with_settings(tmp_path / "settings")
     yield from listed(tmp_path / "listed")
+    brokers = replica_logs.write(tmp_path / "brokers")
+    yield "compare", "--print-data", "--before-start", brokers[1], brokers[0], brokers[2]
+    yield "compare", *brokers[::2]
+    yield "search-key", "--key", "basket:b", *brokers
+    yield from beside_replicas(tmp_path / "replicas")
     yield from changes(tmp_path / "changed", monkeypatch)
 
 
@@ -164,6 +169,15 @@ def with_settings(tmp_path: Path) -> Iterator[tuple[str | Path, ...]]:
         yield "plan", "--explain", "--compare", "retention.ms=1", *options, *configs, log_dir
         yield "clean", "--dry-run", "--apply-retention", *IN_PROCESS, *options, *configs, log_dir
     yield "doctor", "--verify", "--now", NOW, *options[:2], logs_of_a_broker(tmp_path / "broker" / "logs")
+
+
+def beside_replicas(tmp_path: Path) -> Iterator[tuple[str | Path, ...]]:
+    """Yield commands that hold tombstones back for a replica."""
+    log = partition(tmp_path / "logs", "log now=10:00\n0: a=1 b=1 a=~(horizon=09:30)\n3: c=1")
+    lagging = partition(tmp_path / "lagging", "log now=10:00\n0: a=1 b=1")
+    others = ("--replica", lagging.parent, "--replica", partition(tmp_path / "other", settings("name=other-0")).parent)
+    yield "plan", *COMPACT, *others, log
+    yield "clean", "--dry-run", *IN_PROCESS, *others, log
 
 
 def listed(tmp_path: Path) -> Iterator[tuple[str | Path, ...]]:

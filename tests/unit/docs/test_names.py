@@ -18,9 +18,9 @@ FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 NAME = re.compile(rf"`(?:kcompact\.)?((?:{'|'.join(FOLDERS)})(?:\.[A-Za-z]\w*)+)(?:\(\))?`")
 FILE = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w/]+\.py)`")
 NOT_OF_THE_PACKAGE = re.compile(
-    r"config\.providers|log\.(?:dirs?|dir\.\w+|cleaner|cleanup|retention|segment|roll)\b|.*\.(?:html|json|md|py|txt|yaml)$"
+    r"config\.providers|compare\.(?:today|changed)$|log\.(?:dirs?|dir\.\w+|cleaner|cleanup|retention|segment|roll)\b|.*\.(?:html|json|md|py|txt|yaml)$"
 )
-"""Settings of a broker and names of files, which look like names of modules."""
+"""Settings of a broker, fields of the JSON and names of files, which look like names of modules."""
 
 
 @cache

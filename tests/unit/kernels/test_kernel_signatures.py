@@ -58,8 +58,9 @@ def written_by(function: ast.FunctionDef) -> set[str]:
 WRITING_FUNCTIONS = {
     "read_header": (2,),
     "read_from_file": (1,),
+    "hold_header": (1,),
     "copy_bytes": (0,),
-    "_keep_records": (5,),
+    "_keep_records": (6,),
     "_parse_loaded": (4,),
     "_encode_records": (0,),
     "_remember": (0,),

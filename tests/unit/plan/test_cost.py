@@ -38,7 +38,7 @@ def test_what_is_counted_is_within_the_bounds(lines: list[str], tmp_path: Path) 
     plan = plan_of(log_dsl.parse("\n".join(lines)), tmp_path)
     cost, broker = cost_here(plan), broker_cost(plan)
     prepared = prepare_clean(plan, InProcess())
-    stats, sizes, _ = count_groups(prepared)
+    stats, _, sizes, _ = count_groups(prepared)
     assert stats.bytes_written <= cost.bytes_written_at_most
     assert stats.bytes_read == broker.bytes_rewritten
     assert prepared.map_keys <= broker.keys_at_most

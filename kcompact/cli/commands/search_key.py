@@ -1,0 +1,131 @@
+"""`search-key`: whether a key is in any file, and a statement of what was searched."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from kcompact.cli import options
+from kcompact.cli.failures import delivered
+from kcompact.cli.option_types import Key
+from kcompact.cli.output import streams
+
+if TYPE_CHECKING:
+    from kcompact.search.statement import Statement
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@options.command("search-key", settings=False)
+@options.paths_of_any_kind
+@click.option("--key", "keys", type=Key(), multiple=True, metavar="KEY", help="A key: text or hex:0A1B. Repeatable.")
+@click.option(
+    "--keys-file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Also the keys in a file, one in a line: text or hex:0A1B. - is standard input.",
+)
+@click.option(
+    "--salt",
+    metavar="TEXT",
+    help="The statement names a key by a digest with this salt, and does not show the salt. Default: a random one, "
+    "which is in the statement.",
+)
+@options.memory(what="the batches being read")
+def command(
+    paths: tuple[Path, ...],
+    *,
+    keys: tuple[bytes, ...],
+    keys_file: BinaryIO | None,
+    salt: str | None,
+    memory_bytes: int | None,
+    as_json: bool,
+) -> int:
+    """Search every file for a key, and state what was searched.
+
+    All files below PATH are read: logs of all topics with what readers do not see any more, files that are marked as
+    deleted or half written, staged and kept ones, indexes, everything else as bytes. Compressed records are inflated.
+
+    Ends with 0 if no file has a key, else with 10: a key is there, or only its tombstone, or a file could not be read.
+
+    Changes nothing and takes no lock. Run it with the broker stopped, on the disks of all replicas.
+
+    \b
+    Examples:
+      kcompact search-key --key customer-17 /var/lib/kafka
+      kcompact search-key --keys-file keys.txt --salt 2026-11 --json /mnt/broker1 /mnt/broker2 >statement.json
+    """
+    from kcompact.cli.json.search import SEARCH
+
+    wanted = [*keys, *(_keys_in(keys_file) if keys_file else ())]
+    if not wanted:
+        raise click.UsageError("pass the key as --key, or keys in a --keys-file")
+    if b"" in wanted:
+        raise click.UsageError("the empty key cannot be searched for: no bytes show it")
+    if salt == "":
+        raise click.BadParameter("the salt is empty", param_hint="--salt")
+    statement = _searched(paths, list(dict.fromkeys(wanted)), salt, options.batch_memory(memory_bytes))
+
+    def show() -> None:
+        if as_json:
+            streams.echo(SEARCH.text(statement=statement))
+        else:
+            _print(statement)
+
+    return delivered(show, only_reads=True) or statement.exit_code
+
+
+def _print(statement: Statement) -> None:
+    """Print the statement. In a file or a pipe it is complete, and its last line has the digest of all lines above."""
+    from kcompact.cli.output.printer import Printer
+    from kcompact.views.searches import search_parts
+
+    if Printer().is_terminal:
+        Printer().parts(search_parts(statement, is_complete=False))
+        return
+    text = io.StringIO()
+    Printer(text).parts(search_parts(statement, is_complete=True))
+    content = f"{text.getvalue()}\n"
+    digest = hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
+    streams.echo(f"{content}SHA-256 of the lines above: {digest}")
+
+
+def _searched(paths: Sequence[Path], keys: Sequence[bytes], salt: str | None, memory_bytes: int) -> Statement:
+    """Return the statement, with progress on a terminal."""
+    from kcompact import __version__
+    from kcompact.cli.output.progress import bar_of
+    from kcompact.host.machine import clock_ms
+    from kcompact.search.statement import listed, search
+
+    files = listed(paths)
+    total_bytes = sum(file.identity.size_bytes for file in files if file.identity)
+    with bar_of(Path("files"), total_bytes) as advance:
+        return search(
+            paths,
+            files,
+            keys,
+            salt=os.urandom(16).hex().encode() if salt is None else salt.encode("utf-8", "surrogateescape"),
+            shows_salt=salt is None,
+            version=__version__,
+            clock_ms=clock_ms,
+            memory_bytes=memory_bytes,
+            advance=advance,
+        )
+
+
+def _keys_in(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the keys in a file, one in each line that is not empty. Raises click.BadParameter."""
+    content = file.read().removeprefix(_BYTE_ORDER_MARK)
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        text = line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
+        if text:
+            try:
+                yield Key().convert(text, None, None)
+            except click.BadParameter as problem:
+                raise click.BadParameter(f"line {number}: {problem.message}", param_hint="--keys-file") from None

@@ -1,0 +1,82 @@
+"""Before a broker starts again: which partitions of its disk would bring keys back, hang, or lose keys.
+
+Such a partition is moved away while the broker is down. When the broker starts, it fetches the partition anew. It is
+never removed: it can have what the others have lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kcompact.compare.answer import ComparedPartition
+from kcompact.compare.findings import Certainty, Kind
+from kcompact.compare.pairs import Pairs
+from kcompact.readable import shell_word
+
+_HARMFUL = frozenset(Kind) - {Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH}
+"""A broker truncates a fork by itself, and what is above it may be nowhere else."""
+
+
+class Action(StrEnum):
+    """What to do with a partition before its broker starts."""
+
+    MOVE_AWAY = "move-away"
+    """It does harm. Moved away it stays whole: what it has above a fork is nowhere else."""
+    DECIDE = "decide"
+    """The files do not say, or it has what the others lack."""
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAction:
+    """What to do with a partition, and why. `command` is empty if there is nothing to do."""
+
+    partition: str
+    directory: Path
+    action: Action
+    kinds: tuple[Kind, ...]
+
+    @property
+    def command(self) -> str:
+        """The command for it, with a directory outside of the log directory to fill in."""
+        return f"mv {shell_word(self.directory)} BACKUP/" if self.action is Action.MOVE_AWAY else ""
+
+
+def is_all_compared(partitions: Sequence[ComparedPartition], pairs: Pairs) -> bool:
+    """Return whether nothing was left out, so that no action also means that nothing is wrong."""
+    return not pairs.exit_code and all(each.error is None and not each.not_compared for each in partitions)
+
+
+def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) -> list[PartitionAction]:
+    """Return what to do with each partition of a path that other replicas were given for.
+
+    One that an error kept from being compared needs a decision: nothing is known of it.
+    """
+    found = []
+    for partition in partitions:
+        if partition.error is not None:
+            directory = path if path.name == partition.name else path / partition.name
+            if directory.is_dir():
+                found.append(
+                    PartitionAction(partition=partition.name, directory=directory, action=Action.DECIDE, kinds=())
+                )
+            continue
+        replica = next((each for each in partition.replicas if each.path == path), None)
+        if replica is None:
+            continue
+        own = [each for each in partition.findings if path in each.replicas]
+        is_needed = any(each.right is not None and path in each.right for each in partition.findings)
+        is_harmful = any(
+            each.finding.kind in _HARMFUL and each.finding.certainty is not Certainty.UNDECIDED for each in own
+        )
+        action = Action.KEEP
+        if is_harmful and not is_needed:
+            action = Action.MOVE_AWAY
+        elif own:
+            action = Action.DECIDE
+        kinds = tuple(dict.fromkeys(each.finding.kind for each in own))
+        found.append(PartitionAction(partition=partition.name, directory=replica.directory, action=action, kinds=kinds))
+    return found

@@ -1,0 +1,68 @@
+"""Hashes of records: of the key, and of all that a reader sees. Records with the same content have the same hash.
+
+The kernels hash the fields where they lie. Java writes header names anew as UTF-8, so two replicas can have other bytes
+for the same name: `same_content` decides about records whose hashes differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kcompact import kernels
+from kcompact.format.batch import Record, write_varint
+
+if TYPE_CHECKING:
+    from kcompact.clean.job import ScanJob
+    from kcompact.kernels import Column, Table
+    from kcompact.log.records import RecordRun
+
+
+def key_hashes(job: ScanJob, run: RecordRun, rows: Column, keys: Table) -> None:
+    """Write the hashes of the keys of some records into the first two columns of a table, the high half first."""
+    if job.kernel_hashes:
+        kernels.hash_record_keys(run.data, run.columns, rows, *_halves(job), keys)
+        return
+    for number, row in enumerate(rows.tolist()):
+        low, high = struct.unpack("<qq", _digest(job, run.key(row) or b""))
+        keys[number, :2] = high, low
+
+
+def content_hashes(job: ScanJob, run: RecordRun, rows: Column) -> Column:
+    """Return a hash of timestamp, key, value and headers of some records."""
+    found = np.empty(len(rows), np.int64)
+    if job.kernel_hashes:
+        kernels.hash_record_contents(run.data, run.columns, rows, *_halves(job), found)
+        return found
+    for number, row in enumerate(rows.tolist()):
+        found[number], _ = struct.unpack("<qq", _digest(job, _bytes_of(run.record(row))))
+    return found
+
+
+def same_content(one: Record, other: Record) -> bool:
+    """Return whether a reader sees the same in two records, with header names as Java reads them."""
+    return _as_read(one) == _as_read(other)
+
+
+def _as_read(record: Record) -> tuple[object, ...]:
+    headers = tuple((name.decode("utf-8", "replace"), value) for name, value in record.headers)
+    return record.timestamp, record.key, record.value, headers
+
+
+def _halves(job: ScanJob) -> tuple[int, int]:
+    k0, k1 = np.frombuffer(job.hash_key, "<u8").tolist()
+    return k0, k1
+
+
+def _digest(job: ScanJob, data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16, key=job.hash_key).digest()
+
+
+def _bytes_of(record: Record) -> bytes:
+    """Return a record as bytes that no other content has."""
+    fields = [record.key, record.value, *(field for header in record.headers for field in header)]
+    sized = (b"\x01" if field is None else write_varint(len(field)) + field for field in fields)
+    return struct.pack(">q", record.timestamp) + b"".join(sized)

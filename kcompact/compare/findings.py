@@ -1,0 +1,280 @@
+"""Findings of a comparison: what differs unlawfully, how sure that is, which replica is right, and what to do.
+
+A replica is said to be right only where files prove it. A majority does not: replicas that share history err together.
+`docs/compare.md` explains each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from kcompact.compare.comparison import Comparison
+from kcompact.compare.judge import HOLDERS, NEWEST, OWN, Case, Wrong, WrongKeys
+from kcompact.compare.transactions import Fault, WrongTransaction
+
+MOST_EXAMPLES = 10
+
+
+class Certainty(StrEnum):
+    """How sure a finding is."""
+
+    PROVEN = "proven"
+    """No lawful history leaves these files."""
+    LIKELY = "likely"
+    UNDECIDED = "undecided"
+    """One of the replicas is wrong, and the files do not say which."""
+
+
+class Kind(StrEnum):
+    """What is wrong, the gravest first."""
+
+    CORRUPT_COPY = "corrupt-copy"
+    DIVERGED_EPOCH = "diverged-epoch"
+    CONTENT_DIFFERS = "content-differs"
+    LOST_KEY = "lost-key"
+    WILL_LOSE_KEY = "will-lose-key"
+    STALE_VALUE = "stale-value"
+    RESURRECTED_KEY = "resurrected-key"
+    ABORTED_SERVED = "aborted-served"
+    HANGING_TRANSACTION = "hanging-transaction"
+    MARKER_MISSED = "marker-missed"
+    PRESENT_IN_ONE = "present-in-one"
+    BEHIND_WILL_RESURRECT = "behind-will-resurrect"
+    BEHIND_WILL_HANG = "behind-will-hang"
+
+
+ABOUT_KEYS = (
+    *(Kind.LOST_KEY, Kind.WILL_LOSE_KEY, Kind.STALE_VALUE, Kind.RESURRECTED_KEY),
+    *(Kind.PRESENT_IN_ONE, Kind.BEHIND_WILL_RESURRECT),
+)
+ABOUT_TRANSACTIONS = (Kind.ABORTED_SERVED, Kind.HANGING_TRANSACTION, Kind.MARKER_MISSED, Kind.BEHIND_WILL_HANG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that differs unlawfully. Replicas are numbers.
+
+    `replicas` are concerned, `right` are those that files prove to be right, None if they do not say. `count` is the
+    number of keys, records, batches or transactions, `offsets` those of the first of them: of what is wrong, or of what
+    is missing. `holder` is a replica that has a record at these offsets, to name its key; None if they are not about
+    keys. `problem` is the first damage.
+    """
+
+    kind: Kind
+    replicas: tuple[int, ...]
+    certainty: Certainty
+    right: tuple[int, ...] | None
+    count: int
+    offsets: tuple[int, ...]
+    holder: int | None = None
+    problem: str = ""
+
+
+def findings_of(found: Comparison) -> list[Finding]:
+    """Return the findings of a comparison, the gravest first."""
+    kinds = list(Kind)
+    every = [*_damage(found), *_contradictions(found), *_keys(found), *_transactions(found)]
+    return sorted(every, key=lambda each: (kinds.index(each.kind), each.replicas, each.certainty))
+
+
+def _damage(found: Comparison) -> Iterator[Finding]:
+    for number in range(len(found.replicas)):
+        own = [each for each in found.damage if each.replica == number]
+        if own:
+            yield Finding(
+                kind=Kind.CORRUPT_COPY,
+                replicas=(number,),
+                certainty=Certainty.PROVEN,
+                right=None,
+                count=len(own),
+                offsets=tuple(dict.fromkeys(each.first_offset for each in own[:MOST_EXAMPLES])),
+                problem=str(own[0].problem).splitlines()[0],
+            )
+
+
+def _contradictions(found: Comparison) -> Iterator[Finding]:
+    """Yield where the replicas have other records at the same offsets."""
+    for fork in sorted({each for each in found.forks if each is not None}):
+        yield Finding(
+            kind=Kind.DIVERGED_EPOCH,
+            replicas=tuple(number for number in found.older if found.forks[number] == fork),
+            certainty=Certainty.PROVEN,
+            right=None,
+            count=1,
+            offsets=(fork,),
+        )
+    for offsets, kind in ((found.headers, Kind.DIVERGED_EPOCH), (found.overlaps, Kind.DIVERGED_EPOCH)):
+        if offsets.count:
+            yield Finding(
+                kind=kind,
+                replicas=_members(_all_of(replicas for _, replicas in offsets.first)),
+                certainty=Certainty.PROVEN,
+                right=None,
+                count=offsets.count,
+                offsets=tuple(offset for offset, _ in offsets.first[:MOST_EXAMPLES]),
+            )
+    if found.unsealed.count:
+        yield Finding(
+            kind=Kind.DIVERGED_EPOCH,
+            replicas=_members(_all_of(replicas for _, replicas in found.unsealed.first)),
+            # The same bytes with another epoch: a producer has sent them again to a newer leader, or the epoch is rot.
+            certainty=Certainty.UNDECIDED,
+            right=None,
+            count=found.unsealed.count,
+            offsets=tuple(offset for offset, _ in found.unsealed.first[:MOST_EXAMPLES]),
+        )
+    if found.contents.count:
+        replicas = _members(_all_of(replicas for _, replicas in found.contents.first))
+        yield Finding(
+            kind=Kind.CONTENT_DIFFERS,
+            replicas=replicas,
+            certainty=Certainty.LIKELY if len(replicas) < len(found.replicas) / 2 else Certainty.UNDECIDED,
+            right=None,
+            count=found.contents.count,
+            offsets=tuple(offset for offset, _ in found.contents.first[:MOST_EXAMPLES]),
+            holder=replicas[0],
+        )
+
+
+# Keys
+
+
+_ABOUT_OWN = (Kind.RESURRECTED_KEY, Kind.STALE_VALUE)
+"""Kinds whose offsets are those of the wrong records; of the other kinds they are those of the missing ones."""
+
+
+def _keys(found: Comparison) -> Iterator[Finding]:
+    """Yield what is wrong with keys. Several cases can be about the same keys, so findings alike are joined."""
+    joined: dict[tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...] | None], list[WrongKeys]] = {}
+    for case, keys in found.wrong.items():
+        if case.has_later:
+            if case.replica in found.older:
+                joined.setdefault((Kind.WILL_LOSE_KEY, (case.replica,), Certainty.PROVEN, None), []).append(keys)
+            continue  # The winner of the fork has superseded them itself.
+        for kind, replicas, certainty, right, part in _classified(found, case, keys):
+            joined.setdefault((kind, replicas, certainty, right), []).append(part)
+    for (kind, replicas, certainty, right), parts in joined.items():
+        rows = np.concatenate([part.rows for part in parts])
+        is_own = kind in _ABOUT_OWN
+        offsets = np.unique(rows[:, OWN if is_own else NEWEST])
+        holders = 1 << replicas[0] if is_own else int(rows[0, HOLDERS])
+        yield Finding(
+            kind=kind,
+            replicas=replicas,
+            certainty=certainty,
+            right=right,
+            # Replicas that lack a key of the same holder lack the same key.
+            count=max(len(offsets), *(part.keys for part in parts)),
+            offsets=tuple(offsets[:MOST_EXAMPLES].tolist()),
+            holder=_members(holders)[0],
+        )
+
+
+_Part = tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...] | None, WrongKeys]
+
+
+def _classified(found: Comparison, case: Case, keys: WrongKeys) -> Iterator[_Part]:
+    """Yield what the keys of a case prove, for each set of replicas that hold the newest record."""
+    replica, certainty = case.replica, Certainty.LIKELY if case.is_transactional else Certainty.PROVEN
+    for holders in np.unique(keys.rows[:, HOLDERS]).tolist():
+        rows = keys.rows[keys.rows[:, HOLDERS] == holders]
+        # The holders of the keys that are counted only are not known. They count as those of the first key.
+        left_out = keys.keys - len(keys.rows) if holders == keys.rows[0, HOLDERS] else 0
+        part = WrongKeys(len(rows) + left_out, rows)
+        match case.wrong:
+            case Wrong.RESURRECTED:
+                right = _members(holders) if certainty is Certainty.PROVEN else None
+                yield Kind.RESURRECTED_KEY, (replica,), certainty, right, part
+            case Wrong.STALE:
+                yield from _by_hole(found, case, holders, part, Kind.STALE_VALUE, certainty)
+            case Wrong.DELETED:
+                yield from _by_hole(found, case, holders, part, Kind.LOST_KEY, certainty)
+            case Wrong.ABSENT:
+                yield from _absent(found, case, holders, part)
+            case Wrong.WILL_RESURRECT:
+                yield Kind.BEHIND_WILL_RESURRECT, (replica,), Certainty.LIKELY, None, part
+
+
+def _by_hole(
+    found: Comparison, case: Case, holders: int, keys: WrongKeys, kind: Kind, certainty: Certainty
+) -> Iterator[_Part]:
+    """Yield keys whose older record is wrong whatever was above it; with a hole there the newest may be wrong too."""
+    hole = found.last_hole(0, found.end_of(case.replica))
+    for is_above, part in _split_at(keys, -1 if hole is None else hole):
+        right = _members(holders) if is_above and certainty is Certainty.PROVEN else None
+        yield kind, (case.replica,), certainty, right, part
+
+
+def _absent(found: Comparison, case: Case, holders: int, keys: WrongKeys) -> Iterator[_Part]:
+    """Yield keys of which a replica has nothing: a tombstone above them may have come and gone, where a hole is."""
+    replica, end_offset, members = case.replica, found.end_of(case.replica), _members(holders)
+    holders_end = max(found.end_of(number) for number in members)
+    if holders_end < end_offset and found.last_hole(holders_end, end_offset) is not None:
+        yield Kind.BEHIND_WILL_RESURRECT, members, Certainty.LIKELY, None, keys
+        return
+    hole = found.last_hole(0, end_offset)
+    for is_above, part in _split_at(keys, -1 if hole is None else hole):
+        if is_above and not case.is_transactional:
+            yield Kind.LOST_KEY, (replica,), Certainty.PROVEN, members, part
+        else:
+            others = len(found.replicas) - len(members)
+            certainty = Certainty.LIKELY if others > len(members) else Certainty.UNDECIDED
+            yield Kind.PRESENT_IN_ONE, members, certainty, None, part
+
+
+def _split_at(keys: WrongKeys, hole: int) -> Iterator[tuple[bool, WrongKeys]]:
+    """Yield the keys whose newest record is above the last hole, with True, and the others.
+
+    The keys that are counted only are above all others. So they are above the hole if one of these is.
+    """
+    is_above = keys.rows[:, NEWEST] > hole
+    left_out = keys.keys - len(keys.rows)
+    above, below = keys.rows[is_above], keys.rows[~is_above]
+    if len(above):
+        yield True, WrongKeys(len(above) + left_out, above)
+    if len(below):
+        yield False, WrongKeys(len(below) + (0 if len(above) else left_out), below)
+
+
+# Transactions
+
+_KINDS = {
+    Fault.HANGING: Kind.HANGING_TRANSACTION,
+    Fault.ABORTED_SERVED: Kind.ABORTED_SERVED,
+    Fault.UNINDEXED: Kind.ABORTED_SERVED,
+    Fault.TWO_EPOCHS: Kind.ABORTED_SERVED,
+    Fault.COMMITTED_HIDDEN: Kind.MARKER_MISSED,
+    Fault.MARKER_MISSED: Kind.MARKER_MISSED,
+    Fault.WILL_HANG: Kind.BEHIND_WILL_HANG,
+}
+
+
+def _transactions(found: Comparison) -> Iterator[Finding]:
+    joined: dict[tuple[Kind, int, bool], list[WrongTransaction]] = {}
+    for each in found.transactions:
+        joined.setdefault((_KINDS[each.fault], each.replica, each.is_certain), []).append(each)
+    for (kind, replica, is_certain), members in joined.items():
+        yield Finding(
+            kind=kind,
+            replicas=(replica,),
+            certainty=Certainty.PROVEN if is_certain else Certainty.LIKELY,
+            right=_members(members[0].holders) if is_certain and kind is not Kind.ABORTED_SERVED else None,
+            count=len(members),
+            offsets=tuple(each.first_offset for each in members[:MOST_EXAMPLES]),
+        )
+
+
+def _members(mask: int) -> tuple[int, ...]:
+    """Return the numbers of the replicas in a mask."""
+    return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
+
+
+def _all_of(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found

@@ -1,0 +1,130 @@
+"""The files under some directories, and how each is read: as batches of records, as plain bytes, or as unknown ones.
+
+batches     by name a `.log` (also `.deleted`, `.cleaned`, `.swap`) or a snapshot of a metadata log; and every file
+            that begins with a batch: segments that are staged, kept or copied under another name
+plain       what a broker or kcompact writes beside them: indexes, checkpoints, manifests
+unknown     all others: compressed, encrypted or encoded content cannot be told from bytes of no meaning
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from kcompact.errors import CorruptBatchError, RefusedError
+from kcompact.format.batch import HEADER_BYTES, read_header
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from kcompact.format.names import REMOTE_INDEX_CACHE, Suffix, is_raft_file, parse_file_name
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
+from kcompact.log.files import FileIdentity
+
+_PLAIN_NAMES = frozenset(
+    name + suffix
+    for name in (
+        *(CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT),
+        *(REPLICATION_OFFSET_CHECKPOINT, CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA, ".lock"),
+        *("manifest.json", "kept.json", "copy.json"),
+    )
+    for suffix in ("", ".tmp")
+)
+_MANIFEST_PART = re.compile(r"(manifest-part-)?[0-9]{1,9}\.json")
+_CACHED_INDEX = re.compile(r"[0-9]+_[\w-]+\.(index|timeindex|txnindex)(\.deleted)?", re.ASCII)
+"""Rule: `RemoteIndexCache`."""
+
+
+class Content(StrEnum):
+    """How the bytes of a file are read."""
+
+    BATCHES = "batches"
+    PLAIN = "plain"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file below one of the paths. `problem` is why it cannot be read, "" if nothing is known against it.
+
+    `also` are other names of the same file, which is read once. `identity` is None for what is no regular file.
+    """
+
+    path: Path
+    problem: str = ""
+    identity: FileIdentity | None = None
+    also: list[Path] = field(default_factory=list)
+
+
+def files_below(paths: Iterable[Path]) -> list[FoundFile]:
+    """Return the files below some paths, each once, in order of their names. Links are not followed, but named."""
+    found: dict[Path, FoundFile] = {}
+    by_inode: dict[tuple[int, int], FoundFile] = {}
+    for path in paths:
+        for each in _below(path):
+            if each.path in found:
+                continue
+            if each.identity is not None:
+                first = by_inode.setdefault((each.identity.device, each.identity.inode), each)
+                if first is not each:
+                    if each.path not in first.also:
+                        first.also.append(each.path)
+                    continue
+            found[each.path] = each
+    return list(found.values())
+
+
+def has_files(path: Path) -> bool:
+    """Return whether there is a file below a path, or something that cannot be read."""
+    return next(_below(path), None) is not None
+
+
+def _below(path: Path) -> Iterator[FoundFile]:
+    """Yield the files below a path, or the path itself, and what cannot be read."""
+    left = [path]
+    while left:
+        each = left.pop()
+        try:
+            status = each.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                with os.scandir(each) as entries:
+                    left += [Path(entry.path) for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)]
+                continue
+        except OSError as problem:
+            yield FoundFile(path=each, problem=problem.strerror or str(problem))
+            continue
+        if stat.S_ISLNK(status.st_mode):
+            yield FoundFile(path=each, problem="a symbolic link, which is not followed")
+        elif not stat.S_ISREG(status.st_mode):
+            yield FoundFile(path=each, problem="not a regular file")
+        else:
+            yield FoundFile(path=each, identity=FileIdentity.of(each.name, status))
+
+
+def content_of(path: Path, first_bytes: bytes) -> Content:
+    """Return how a file is read, by its name or by its first bytes, at least those of a header."""
+    parsed = parse_file_name(path.name)
+    is_snapshot = is_raft_file(path.name) and ".checkpoint" in path.name
+    if (parsed is not None and parsed.suffix is Suffix.LOG) or is_snapshot or _is_batch(first_bytes):
+        return Content.BATCHES
+    is_plain = parsed is not None or is_raft_file(path.name) or path.name in _PLAIN_NAMES
+    is_plain = is_plain or (
+        path.parent.name.startswith(".kcompact-") and _MANIFEST_PART.fullmatch(path.name) is not None
+    )
+    is_plain = is_plain or (path.parent.name == REMOTE_INDEX_CACHE and _CACHED_INDEX.fullmatch(path.name) is not None)
+    return Content.PLAIN if is_plain or not first_bytes else Content.UNKNOWN
+
+
+def _is_batch(first_bytes: bytes) -> bool:
+    try:
+        return len(first_bytes) >= HEADER_BYTES and read_header(first_bytes, file="", position=0).magic == 2
+    except (CorruptBatchError, RefusedError):
+        return False

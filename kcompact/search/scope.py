@@ -1,0 +1,152 @@
+"""What was searched, in Kafka's terms: log directories with their brokers, and how many replicas of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kcompact.config.metadata_log import (
+    ClusterMetadata,
+    read_cluster_metadata,
+    read_meta_properties,
+    read_topic_id,
+)
+from kcompact.errors import KcompactError
+from kcompact.format.names import (
+    CLUSTER_METADATA_TOPIC,
+    DirectoryKind,
+    TopicPartition,
+    parse_directory,
+    parse_file_name,
+)
+from kcompact.format.properties import META_PROPERTIES
+from kcompact.log.directory import BROKER_CHECKPOINTS, is_log_dir, is_running
+
+_LOG_DIR_FILES = frozenset({META_PROPERTIES, *BROKER_CHECKPOINTS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedLogDir:
+    """A log directory: its broker and cluster, None if unknown, and whether a broker ran before or after the search.
+
+    `is_whole`: all that it has was searched, not only some of its partitions.
+    """
+
+    path: Path
+    cluster_id: str | None
+    node_id: int | None
+    is_whole: bool
+    was_running: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedPartition:
+    """A partition of a cluster: its directories among the files, and the topic ids that they have.
+
+    `replicas` are the brokers that have it by the cluster metadata, None if that is unknown; `searched` are those of
+    them whose directory was searched.
+    """
+
+    topic_partition: TopicPartition
+    cluster_id: str | None
+    topic_ids: tuple[str, ...] = ()
+    directories: tuple[Path, ...] = ()
+    replicas: tuple[int, ...] | None = None
+    searched: tuple[int, ...] = ()
+
+    @property
+    def is_complete(self) -> bool | None:
+        """Whether all replicas were searched, None if they are unknown."""
+        return None if self.replicas is None else len(self.searched) == len(self.replicas)
+
+
+def log_dirs_of(paths: Sequence[Path], files: Iterable[Path]) -> list[SearchedLogDir]:
+    """Return the log directories of some files, and those of the partition directories among the paths."""
+    whole = dict.fromkeys(file.parent for file in files if file.name in _LOG_DIR_FILES)
+    around = {path.parent if path.is_dir() else path.parent.parent for path in paths}
+    found = [*whole, *(each for each in sorted(around) if each not in whole and is_log_dir(each))]
+    return [_log_dir(path, is_whole=path in whole) for path in found if is_log_dir(path)]
+
+
+def _log_dir(path: Path, *, is_whole: bool) -> SearchedLogDir:
+    cluster_id = node_id = None
+    with suppress(KcompactError):
+        properties = read_meta_properties(path)
+        if properties is not None:
+            cluster_id, node_id = properties.cluster_id, properties.node_id
+    return SearchedLogDir(
+        path=path, cluster_id=cluster_id, node_id=node_id, is_whole=is_whole, was_running=is_running(path)
+    )
+
+
+class _Copy(NamedTuple):
+    """A partition directory that was searched."""
+
+    directory: Path
+    kind: DirectoryKind
+    topic_id: str | None
+    node_id: int | None
+
+
+def partitions_of(log_dirs: Sequence[SearchedLogDir], files: Iterable[Path]) -> list[SearchedPartition]:
+    """Return the partitions of some files, and all others of the clusters whose log directories were searched whole.
+
+    The cluster metadata is read where it can be; the newest of each cluster counts.
+    """
+    by_path = {each.path: each for each in log_dirs}
+    copies: dict[tuple[str | None, TopicPartition], list[_Copy]] = {}
+    # A log directory can have a name like that of a partition, such as broker-1.
+    for directory in dict.fromkeys(file.parent for file in files if parse_file_name(file.name)):
+        parsed = parse_directory(directory.name)
+        if parsed is None or parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC:
+            continue
+        log_dir, topic_id = by_path.get(directory.parent), None
+        with suppress(KcompactError):
+            topic_id = read_topic_id(directory)
+        cluster_id, node_id = (log_dir.cluster_id, log_dir.node_id) if log_dir else (None, None)
+        copy = _Copy(directory, parsed.kind, topic_id, node_id)
+        copies.setdefault((cluster_id, parsed.topic_partition), []).append(copy)
+    metadata = _metadata(log_dirs)
+    for log_dir in log_dirs:
+        for topic, known in metadata[log_dir.cluster_id].topics.items() if log_dir.cluster_id in metadata else ():
+            if log_dir.is_whole:
+                for number in known.partitions:
+                    copies.setdefault((log_dir.cluster_id, TopicPartition(topic, number)), [])
+    ordered = sorted(copies.items(), key=lambda each: (each[0][0] or "", each[0][1]))
+    return [_partition(*name, own, metadata.get(name[0])) for name, own in ordered]
+
+
+def _metadata(log_dirs: Iterable[SearchedLogDir]) -> Mapping[str | None, ClusterMetadata]:
+    """Return the newest metadata of each cluster. What cannot be read is passed over: its replicas stay unknown."""
+    newest: dict[str | None, ClusterMetadata] = {}
+    for log_dir in log_dirs:
+        with suppress(KcompactError, OSError):
+            found = read_cluster_metadata(log_dir.path)
+            known = newest.get(log_dir.cluster_id)
+            if found is not None and (known is None or found.end_offset > known.end_offset):
+                newest[log_dir.cluster_id] = found
+    return newest
+
+
+def _partition(
+    cluster_id: str | None, name: TopicPartition, copies: Sequence[_Copy], metadata: ClusterMetadata | None
+) -> SearchedPartition:
+    topic = metadata.topics.get(name.topic) if metadata else None
+    replicas = topic.partitions.get(name.partition) if topic else None
+    held = {
+        copy.node_id
+        for copy in copies
+        if copy.kind is DirectoryKind.PARTITION and topic and copy.topic_id in (None, topic.topic_id)
+    }
+    ids = {copy.topic_id for copy in copies if copy.topic_id is not None}
+    return SearchedPartition(
+        topic_partition=name,
+        cluster_id=cluster_id,
+        topic_ids=tuple(sorted(ids)),
+        directories=tuple(copy.directory for copy in copies),
+        replicas=replicas,
+        searched=tuple(node_id for node_id in replicas or () if node_id in held),
+    )

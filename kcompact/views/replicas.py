@@ -1,0 +1,145 @@
+"""The replicas of partitions, side by side: a line for each that agree, a paragraph for each finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kcompact import readable
+from kcompact.compare.answer import ComparedPartition, Explained, Verdict
+from kcompact.compare.before_start import Action, PartitionAction
+from kcompact.compare.pairs import Pairs
+from kcompact.keys.counts import key_hash
+from kcompact.readable import counted, shown, some_of
+from kcompact.views.parts import Cell, Heading, Items, Part, Tone, lines
+
+_KEY_CHARS = 40
+"""So much of a key is shown. The JSON has the whole key."""
+_MOST_NOT_COMPARED = 5
+"""So many offset ranges of a partition are listed as not compared. The JSON has all."""
+
+
+def replica_parts(partitions: Sequence[ComparedPartition], *, print_data: bool) -> list[Part]:
+    """Return what was found: the healthy partitions in a line each, then the others."""
+    healthy = [each for each in partitions if each.error is None and not each.findings]
+    parts: list[Part] = []
+    if healthy:
+        width = max(len(each.name) for each in healthy)
+        parts.append(Items(items=tuple((Cell(text=each.name), summary(each)) for each in healthy), width=width))
+        parts += [part for each in healthy for part in _not_compared(each, name=f"{each.name}, ")]
+    for each in partitions:
+        if each.findings:
+            parts.append(Heading(name=each.name, detail=summary(each), tone=tone_of(each)))
+            for found in each.findings:
+                parts += _finding(found, print_data=print_data)
+            parts += _not_compared(each)
+    return parts
+
+
+def not_compared_sentences(partition: ComparedPartition, *, at_most: int | None = _MOST_NOT_COMPARED) -> Iterator[str]:
+    """Yield which offsets of which replica were not compared, and why."""
+    for each in partition.not_compared[:at_most]:
+        why = readable.relative_to_here(each.why)
+        yield f"{shown(each.path)}, offsets {each.from_offset} to {each.to_offset}: {why}"
+    if at_most is not None and len(partition.not_compared) > at_most:
+        yield f"and {len(partition.not_compared) - at_most:,} more; --json has all"
+
+
+def alone_parts(pairs: Pairs) -> list[Part]:
+    """Return which partitions only one path has."""
+    return [lines(each, is_indented=False) for each in alone_sentences(pairs)]
+
+
+def alone_sentences(pairs: Pairs, *, at_most: int | None = readable.NAMED_AT_MOST) -> Iterator[str]:
+    """Yield which partitions only one path has, and whether the cluster metadata explains it."""
+    for is_explained, why in (
+        (True, "of which no other of these brokers is a replica by the cluster metadata"),
+        (False, "because only one path has them"),
+    ):
+        names = [
+            f"{shown(str(each.topic_partition))} ({shown(pairs.sides[each.replicas[0][0]].path)})"
+            for each in pairs.alone
+            if (each.missing_on == ()) is is_explained
+        ]
+        if names:
+            yield f"not compared, {why}: {some_of(names, at_most=at_most)}"
+
+
+def before_start_parts(actions: Sequence[PartitionAction], path: Path, *, is_complete: bool) -> list[Part]:
+    """Return what to do before the broker of a path starts. `is_complete`: all partitions were compared whole."""
+    parts: list[Part] = []
+    for action, what in (
+        (
+            Action.MOVE_AWAY,
+            "must be moved away before the start. The broker fetches what is missing from the leader",
+        ),
+        (Action.DECIDE, "must be decided on before the start, see above"),
+    ):
+        those = [each for each in actions if each.action is action]
+        if those:
+            parts.append(
+                Heading(name=f"{counted(len(those), 'partition')} of {shown(path)}", detail=what, tone=Tone.BAD)
+            )
+            parts.append(lines(*(each.command or each.partition for each in those), is_close=True))
+    if not parts:
+        parts.append(lines(f"{shown(path)}: {no_action_words(is_complete=is_complete)}", is_indented=False))
+    return parts
+
+
+def no_action_words(*, is_complete: bool) -> str:
+    """Return what it means that no partition needs an action before a start."""
+    if is_complete:
+        return "nothing speaks against a start"
+    return "nothing that was compared speaks against a start, but not everything was compared"
+
+
+def tone_of(partition: ComparedPartition) -> Tone:
+    """Return how bad the verdict on a partition is."""
+    if partition.verdict in (None, Verdict.DIFFERENT):
+        return Tone.BAD
+    return Tone.CAUTION if partition.findings or partition.not_compared else Tone.GOOD
+
+
+def summary(partition: ComparedPartition) -> str:
+    """Return the verdict on a compared partition, its offsets and keys in a line."""
+    return f"{str(partition.verdict).replace('-', ' ')}, {extent(partition)}"
+
+
+def extent(partition: ComparedPartition) -> str:
+    """Return how many replicas of a partition were compared, up to which offset, and how many keys they have."""
+    ends = {each.log_end_offset for each in partition.replicas}
+    words = [f"{counted(len(partition.replicas), 'replica')} to offset {partition.compared_to}"]
+    if len(ends) > 1:
+        words.append(f"the last one is {counted(max(ends) - min(ends), 'offset')} behind")
+    return ", ".join((*words, counted(partition.keys, "key")))
+
+
+def _finding(found: Explained, *, print_data: bool) -> Iterator[Part]:
+    finding = found.finding
+    where = some_of([readable.shown(path) for path in found.replicas])
+    yield Heading(name=f"{finding.kind} ({finding.certainty})", detail=where, tone=Tone.BAD, is_close=False)
+    yield lines(f"{found.advice.why}.", f"{found.advice.do}", is_close=True)
+    if found.right is not None:
+        yield lines(f"right: {some_of([shown(path) for path in found.right])}", is_close=True)
+    if found.keys:
+        yield lines(f"keys: {some_of(named_keys(found, print_data=print_data))}", is_close=True)
+    elif finding.offsets:
+        yield lines(f"offsets: {some_of(list(map(str, finding.offsets)))}", is_close=True)
+
+
+def _not_compared(partition: ComparedPartition, *, name: str = "") -> Iterator[Part]:
+    for number, each in enumerate(not_compared_sentences(partition)):
+        yield lines(f"not compared: {name}{each}", is_close=number > 0)
+
+
+def named_keys(found: Explained, *, print_data: bool) -> list[str]:
+    """Return the keys of a finding, or their hashes, each with the offset of a record."""
+    return [f"{_key(key, print_data=print_data)} at offset {offset}" for offset, key in found.keys]
+
+
+def _key(key: bytes | None, *, print_data: bool) -> str:
+    if key is None:
+        return "a key that cannot be read"
+    if not print_data:
+        return key_hash(key)
+    return readable.safe(key, max_chars=_KEY_CHARS) if key else "(empty)"

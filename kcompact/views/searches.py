@@ -1,0 +1,172 @@
+"""A statement of search as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from kcompact import readable
+from kcompact.readable import counted, shown, some_of
+from kcompact.search.findings import Hit, Place
+from kcompact.search.scan import SearchedFile
+from kcompact.search.scope import SearchedLogDir, SearchedPartition
+from kcompact.search.statement import METHOD, UNKNOWN, KeyOutcome, Outcome, Statement
+from kcompact.views.parts import Cell, Heading, Items, Part, Table, Tone, cell, lines
+
+_TONES = {Outcome.ABSENT: Tone.GOOD, Outcome.TOMBSTONE_ONLY: Tone.CAUTION}
+_DIGITS = 16
+_MOST_SHOWN = 20
+"""So many keys, files or partitions are shown on a terminal."""
+_MOST_PLACES = 10
+
+
+def search_parts(statement: Statement, *, is_complete: bool) -> list[Part]:
+    """Return what was found of each key, what was searched, and what a search cannot know.
+
+    With `is_complete` all keys and all files are there; else the gravest keys, and no file that was read whole.
+    """
+    most = None if is_complete else _MOST_SHOWN
+    parts: list[Part] = list(_keys(statement.keys, most))
+    parts.append(_scope(statement, most))
+    parts += _doubts(statement, most)
+    if is_complete:
+        parts.append(_files(statement.files))
+    else:
+        parts.append(lines("A file or a pipe gets the whole statement, with the checksum of every file; --json too."))
+    return parts
+
+
+def _keys(keys: Sequence[KeyOutcome], most: int | None) -> Iterable[Part]:
+    if len(keys) > 1:
+        counts = Counter(key.outcome for key in keys)
+        words = [f"{counts[outcome]:,} {_words(outcome)}" for outcome in Outcome if counts[outcome]]
+        yield lines(f"{counted(len(keys), 'key')}: {', '.join(words)}", is_indented=False)
+    gravest = sorted(keys, key=lambda key: list(Outcome).index(key.outcome)) if most else keys
+    for key in gravest[:most]:
+        name = f"key {key.digest if most is None else key.digest[:_DIGITS]}"
+        yield Heading(name=name, detail=_words(key.outcome), tone=_TONES.get(key.outcome, Tone.BAD))
+        yield lines(*_found(key), is_close=True)
+    if most and len(keys) > most:
+        yield lines(f"and {len(keys) - most:,} more keys; --json has all", is_indented=False)
+
+
+def _words(outcome: Outcome) -> str:
+    return str(outcome).replace("-", " ")
+
+
+def _found(key: KeyOutcome) -> list[str]:
+    if not key.hits:
+        return ["in no record and in no other bytes that could be read"]
+    counts = [f"{count:,} {_in_what(place)}" for place, count in key.hits.items()]
+    where = [_where(hit) for hit in key.places[:_MOST_PLACES]]
+    left = sum(key.hits.values()) - len(where)
+    return [
+        f"{some_of(counts, at_most=None)}, in {counted(key.found.files, 'file')}",
+        *where,
+        *([f"and {left:,} more"] if left else []),
+    ]
+
+
+def _where(hit: Hit) -> str:
+    at = f"position {hit.position}" if hit.offset is None else f"offset {hit.offset}"
+    return f"{shown(hit.file)}, {at}: {_in_what(hit.place)}"
+
+
+def _in_what(place: Place) -> str:
+    """Return `as key`, `in value`."""
+    words = str(place).replace("-", " ")
+    return words if words.startswith("in ") else f"as {words}"
+
+
+def _scope(statement: Statement, most: int | None) -> Items:
+    files = statement.files
+    records, inflated = sum(each.records for each in files), sum(each.inflated_bytes for each in files)
+    size = readable.size(sum(each.size_bytes for each in files))
+    items = [
+        ("asked", some_of([shown(path) for path in statement.paths], at_most=None)),
+        ("searched", f"{counted(len(files), 'file')}, {size}, {counted(records, 'record')}"),
+        ("inflated", readable.size(inflated)),
+        *_several("brokers", [_broker(each) for each in statement.log_dirs]),
+        *_several("replicas", _replicas(statement.partitions)),
+        *_several("topic ids", _topic_ids(statement.partitions, most)),
+        ("from, to", f"{readable.time(statement.started_ms)}, {readable.time(statement.ended_ms)}"),
+        ("by", f"kcompact {statement.version}"),
+        ("salt", "that of --salt" if statement.salt is None else shown(statement.salt)),
+        ("method", METHOD),
+        *_several("cannot know", UNKNOWN),
+    ]
+    return Items(items=tuple((Cell(text=name), text) for name, text in items), width=11)
+
+
+def _several(name: str, texts: Iterable[str]) -> list[tuple[str, str]]:
+    return [("" if number else name, text) for number, text in enumerate(texts)]
+
+
+def _broker(log_dir: SearchedLogDir) -> str:
+    node = "unknown" if log_dir.node_id is None else str(log_dir.node_id)
+    cluster = "" if log_dir.cluster_id is None else f" of cluster {shown(log_dir.cluster_id)}"
+    part = "" if log_dir.is_whole else ", a part of it"
+    ran = "a broker ran" if log_dir.was_running else "no broker ran"
+    return f"{node}{cluster}: {shown(log_dir.path)}{part}, {ran}"
+
+
+def _topic_ids(partitions: Sequence[SearchedPartition], most: int | None) -> list[str]:
+    """Return the topics that were searched and have an id, each with its ids: several if it was created anew."""
+    ids: dict[str, dict[str, None]] = {}
+    for each in partitions:
+        if each.topic_ids:
+            ids.setdefault(each.topic_partition.topic, {}).update(dict.fromkeys(each.topic_ids))
+    found = [f"{shown(topic)}: {', '.join(own)}" for topic, own in ids.items()]
+    left = len(found) - most if most else 0
+    return found if left <= 0 else [*found[:most], f"and {left:,} more topics; --json has all"]
+
+
+def _replicas(partitions: Sequence[SearchedPartition]) -> list[str]:
+    """Return how many replicas were searched: the partitions with all in one line, and those with some in one each."""
+    complete = [each for each in partitions if each.is_complete]
+    unknown = [each for each in partitions if each.is_complete is None]
+    found = [f"all of {counted(len(complete), 'partition')}"] if complete else []
+    some = [each for each in partitions if each.is_complete is False]
+    found += [
+        f"{len(each.searched)} of {len(each.replicas or ())} of {shown(each.topic_partition)}"
+        for each in some[:_MOST_SHOWN]
+    ]
+    if len(some) > _MOST_SHOWN:
+        found.append(f"not all of {len(some) - _MOST_SHOWN:,} more partitions")
+    if unknown:
+        found.append(f"unknown of {counted(len(unknown), 'partition')}: no cluster metadata names them")
+    return found
+
+
+def _doubts(statement: Statement, most: int | None) -> Iterable[Part]:
+    running = [shown(each.path) for each in statement.log_dirs if each.was_running]
+    if running:
+        what = "a broker ran: what it wrote meanwhile was not searched. Stop it and search again"
+        yield lines(f"{some_of(running)}: {what}", is_indented=False)
+    if statement.not_proven:
+        named = [f"{shown(each.path)}: {_reason(each)}" for each in statement.not_proven]
+        more = [f"and {len(named) - most:,} more; --json has all"] if most and len(named) > most else []
+        yield lines("Something may be hidden in:", is_indented=False)
+        yield lines(*named[:most], *more, is_close=True)
+        hint = "Repair what is damaged (`kcompact doctor`), allow what may not be read, move away what is unknown. "
+        yield lines(f"{hint}Then search again.", is_indented=False, is_close=True)
+
+
+def _reason(file: SearchedFile) -> str:
+    return readable.within(file.path, file.problem).removeprefix(f"{shown(file.path)}, ")
+
+
+def _files(files: Sequence[SearchedFile]) -> Table:
+    columns = ("file", "bytes", "modified", "records", "inflated", "SHA-256")
+    rows = [
+        (
+            cell(" = ".join(shown(path) for path in (each.path, *each.also))),
+            cell(each.size_bytes),
+            cell(readable.time(each.modified_ms)),
+            cell(each.records),
+            cell(each.inflated_bytes),
+            cell(each.sha256 or None),
+        )
+        for each in files
+    ]
+    return Table(columns=columns, rows=tuple(rows), numbers=("bytes", "records", "inflated"))

@@ -1,0 +1,31 @@
+"""Replicas whose cleaners hold back what the others have not fetched, however long these are away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.simulated_replicas import SimulatedPartition, after_outages
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_sync")]
+
+SEEDS = range(8)
+
+
+def wrong_in(partition: SimulatedPartition) -> tuple[int, int]:
+    """Return how many keys are wrong in all replicas together, and transactions that are open in one of them only."""
+    opened = [replica.open_transactions for replica in partition.replicas]
+    hanging = sum(len(each - opened[other]) for each in opened for other in range(partition.count))
+    return sum(len(partition.wrong_keys(number)) for number in range(partition.count)), hanging
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_key_comes_back_and_no_transaction_hangs(seed: int, tmp_path: Path) -> None:
+    assert wrong_in(after_outages(tmp_path, seed, holds_back=True)) == (0, 0)
+
+
+def test_without_it_they_do(tmp_path: Path) -> None:
+    wrong = [wrong_in(after_outages(tmp_path / str(seed), seed, holds_back=False)) for seed in SEEDS]
+    assert sum(keys for keys, _ in wrong) > 10
+    assert sum(hanging for _, hanging in wrong) > 0

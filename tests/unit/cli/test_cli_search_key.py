@@ -1,0 +1,225 @@
+"""`kcompact search-key`: its options, its two forms of a statement, and how their digests are checked."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from kcompact.cli.json.fields import schema_of
+from kcompact.cli.json.search import SEARCH
+from kcompact.format.properties import MetaProperties, encode_uuid
+from tests.support import log_dsl, log_writer, metadata_log
+from tests.support.command_line import CONTROL, command, environment, kcompact, on_terminal, partition, running_broker
+from tests.support.log_writer import LogSpec
+from tests.support.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
+from tests.support.patience import becomes
+
+TEXT = "log\n0: [customer-17=a other=b](lz4) gone=1 gone=~\n"
+ORDERS = b"o" * 16
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "outcome"),
+    [("customer-17", 10, "present"), ("hex:637573746f6d65722d3137", 10, "present"), ("nobody", 0, "absent")],
+)
+def test_outcomes_and_exit_codes(tmp_path: Path, key: str, code: int, outcome: str) -> None:
+    partition(tmp_path, TEXT)
+    ran = kcompact("search-key", "--json", "--key", key, tmp_path)
+    assert ran.code == code, ran.err
+    assert [each["outcome"] for each in ran.json["statement"]["keys"]] == [outcome]
+    text = kcompact("search-key", "--key", key, tmp_path)
+    assert text.code == code
+    assert text.out.splitlines()[0].endswith(f"  {outcome}")
+
+
+def test_the_json_is_as_declared_and_its_digest_is_right(tmp_path: Path) -> None:
+    partition(tmp_path, TEXT)
+    (tmp_path / "orders-0" / "odd\n\x1b[31m\udcff").write_bytes(b"x")
+    ran = kcompact("search-key", "--json", "--key", "customer-17", "--key", "nobody", tmp_path)
+    assert ran.out.isascii()
+    Draft202012Validator(schema_of(SEARCH, "search-key")).validate(ran.json)
+    program = (
+        "import hashlib, json, sys; statement = json.load(sys.stdin)['statement']; "
+        "print(hashlib.sha256(json.dumps(statement, sort_keys=True, separators=(',', ':')).encode()).hexdigest())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=ran.out, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ran.json["statement_sha256"]
+    for each in ran.json["statement"]["files"]:
+        content = Path(each["path"]).read_bytes()
+        assert (each["size_bytes"], each["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_the_text_is_complete_and_its_digest_is_right(tmp_path: Path) -> None:
+    partition(tmp_path, TEXT)
+    (tmp_path / "orders-0" / "odd\n\x1b[31m\udcff").write_bytes(b"x")
+    ran = kcompact("search-key", "--key", "customer-17", "--salt", "s", tmp_path)
+    *above, last = ran.out.splitlines(keepends=True)
+    assert last == f"SHA-256 of the lines above: {hashlib.sha256(''.join(above).encode()).hexdigest()}\n"
+    assert not CONTROL.search(ran.out)
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            assert hashlib.sha256(file.read_bytes()).hexdigest() in ran.out
+
+
+def test_the_digests_of_keys(tmp_path: Path) -> None:
+    partition(tmp_path, TEXT)
+    statement = kcompact("search-key", "--json", "--key", "nobody", "--salt", "2026-11", tmp_path).json["statement"]
+    assert statement["salt"] is None
+    assert statement["keys"][0]["digest"] == hmac.new(b"2026-11", b"nobody", hashlib.sha256).hexdigest()
+    statement = kcompact("search-key", "--json", "--key", "nobody", tmp_path).json["statement"]
+    salt = statement["salt"].encode()
+    assert statement["keys"][0]["digest"] == hmac.new(salt, b"nobody", hashlib.sha256).hexdigest()
+
+
+def test_keys_in_a_file(tmp_path: Path) -> None:
+    partition(tmp_path / "logs", TEXT)
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"\xef\xbb\xbfcustomer-17\r\n\r\nhex:676f6e65\nnobody\ncustomer-17\n")
+    ran = kcompact("search-key", "--json", "--keys-file", keys, tmp_path / "logs")
+    outcomes = [each["outcome"] for each in ran.json["statement"]["keys"]]
+    assert outcomes == ["present", "present", "absent"]
+    text = kcompact("search-key", "--keys-file", keys, tmp_path / "logs").out
+    assert text.startswith("3 keys: 2 present, 1 absent\n")
+    keys.write_bytes(b"a\nhex:1\n")
+    ran = kcompact("search-key", "--keys-file", keys, tmp_path / "logs")
+    assert ran.code == 2
+    assert "line 2: 'hex:1' is not hex: and pairs of hexadecimal digits" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "pass the key as --key, or keys in a --keys-file"),
+        (["--key", ""], "the empty key cannot be searched for"),
+        (["--key", "a", "--salt", ""], "the salt is empty"),
+    ],
+)
+def test_usage(tmp_path: Path, words: list[str], message: str) -> None:
+    partition(tmp_path, TEXT)
+    ran = kcompact("search-key", *words, tmp_path)
+    assert ran.code == 2
+    assert message in ran.err
+
+
+def test_a_path_without_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty" / "inside").mkdir(parents=True)
+    for name, message in (("missing", "no such file or directory"), ("empty", "Is the disk mounted?")):
+        ran = kcompact("search-key", "--key", "a", tmp_path / name)
+        assert ran.code == 4
+        assert message in ran.err
+
+
+def test_a_path_that_is_a_link_is_followed(tmp_path: Path) -> None:
+    partition(tmp_path / "logs", TEXT)
+    (tmp_path / "link").symlink_to("logs")
+    statement = kcompact("search-key", "--json", "--key", "customer-17", tmp_path / "link").json["statement"]
+    assert statement["keys"][0]["outcome"] == "present"
+    assert statement["paths"] == [str(tmp_path / "link")]
+    assert all(each["path"].startswith(str(tmp_path / "logs")) for each in statement["files"])
+
+
+def brokers(path: Path) -> list[Path]:
+    """Write two of the three brokers of a partition with three replicas, and of another one that both lack."""
+    records: list[MetadataRecord] = [
+        TopicRecord("orders", ORDERS),
+        PartitionRecord(0, ORDERS, (1, 2, 3)),
+        PartitionRecord(1, ORDERS, (3,)),
+    ]
+    found = []
+    for node_id in (1, 2):
+        log_dir = path / f"broker-{node_id}"
+        found.append(metadata_log.write(log_dir, {metadata_log.log(): metadata_log.batches(records)}, node_id=node_id))
+        properties = MetaProperties(version=1, cluster_id=metadata_log.CLUSTER_ID, node_id=node_id, directory_id=None)
+        spec: LogSpec = log_dsl.parse(TEXT)
+        spec = replace(spec, topic_id=encode_uuid(ORDERS), meta_properties=properties)
+        log_writer.write(spec, log_dir)
+    return found
+
+
+def test_two_of_three_replicas(tmp_path: Path) -> None:
+    log_dirs = brokers(tmp_path)
+    statement = kcompact("search-key", "--json", "--key", "nobody", *log_dirs).json["statement"]
+    assert [(each["node_id"], each["cluster_id"], each["is_whole"]) for each in statement["log_dirs"]] == [
+        (1, metadata_log.CLUSTER_ID, True),
+        (2, metadata_log.CLUSTER_ID, True),
+    ]
+    assert [(each["partition"], each["replicas"], each["searched"]) for each in statement["partitions"]] == [
+        (0, [1, 2, 3], [1, 2]),
+        (1, [3], []),
+    ]
+    assert statement["partitions"][0]["topic_ids"] == [encode_uuid(ORDERS)]
+    text = kcompact("search-key", "--key", "nobody", *log_dirs).out
+    assert "2 of 3 of orders-0" in text
+    assert "0 of 1 of orders-1" in text
+    assert f"orders: {encode_uuid(ORDERS)}\n" in text
+    assert f"{log_dirs[0]}, no broker ran\n" in text
+
+
+def test_one_partition_of_a_broker(tmp_path: Path) -> None:
+    log_dir = brokers(tmp_path)[0]
+    statement = kcompact("search-key", "--json", "--key", "nobody", log_dir / "orders-0").json["statement"]
+    assert [(each["node_id"], each["is_whole"]) for each in statement["log_dirs"]] == [(1, False)]
+    assert [(each["partition"], each["searched"]) for each in statement["partitions"]] == [(0, [1])]
+
+
+def test_replicas_are_unknown_without_metadata(tmp_path: Path) -> None:
+    partition(tmp_path, TEXT)
+    statement = kcompact("search-key", "--json", "--key", "nobody", tmp_path).json["statement"]
+    assert [each["replicas"] for each in statement["partitions"]] == [None]
+
+
+def test_beside_a_running_broker_nothing_is_absent(tmp_path: Path) -> None:
+    partition(tmp_path, TEXT)
+    with running_broker(tmp_path):
+        ran = kcompact("search-key", "--json", "--key", "nobody", tmp_path)
+    assert ran.code == 10
+    assert ran.json["statement"]["keys"][0]["outcome"] == "not-proven"
+    assert ran.json["statement"]["log_dirs"][0]["was_running"] is True
+    with running_broker(tmp_path):
+        assert f"{tmp_path}, a broker ran\n" in kcompact("search-key", "--key", "nobody", tmp_path).out
+
+
+def test_no_word_that_promises_more(tmp_path: Path) -> None:
+    partition(tmp_path, TEXT)
+    for words in ([], ["--json"]):
+        out = kcompact("search-key", *words, "--key", "nobody", tmp_path).out.lower()
+        out += kcompact("search-key", "--help").out.lower()
+        for word in ("erase", "certif", "gdpr", "complian", "regulation"):
+            assert word not in out
+
+
+def test_ctrl_c_ends_a_search_without_a_statement(tmp_path: Path) -> None:
+    log_dir = partition(tmp_path, TEXT).parent
+    large = log_dir / "recovery-point-offset-checkpoint"
+    with large.open("wb") as file:
+        file.truncate(1 << 38)  # A hole, which takes minutes to read.
+    with subprocess.Popen(
+        command("search-key", "--key", "a", log_dir), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        descriptors = Path(f"/proc/{process.pid}/fd")
+        assert becomes(lambda: str(large) in {os.path.realpath(each) for each in descriptors.iterdir()})
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"\ninterrupted\n")
+
+
+def test_a_terminal_shows_the_gravest_keys(tmp_path: Path) -> None:
+    log_dir = partition(tmp_path, TEXT).parent
+    (log_dir / "dump.gz").write_bytes(b"x")
+    words = [word for number in range(30) for word in ("--key", f"nobody-{number}")]
+    (lines,) = on_terminal([100], "search-key", *words, "--key", "customer-17", log_dir).values()
+    assert lines[0] == "31 keys: 1 present, 30 not proven"
+    assert lines[2].endswith("  present")
+    assert "and 11 more keys; --json has all" in lines
+    at = lines.index("Something may be hidden in:")
+    assert lines[at + 1].strip().startswith(str(log_dir / "dump.gz"))
+    assert not any("SHA-256" in line for line in lines)
