@@ -194,8 +194,8 @@ def scan_headers(descriptor: int, start: int, end: int, scratch: Bytes, table: T
         if position + size > end:
             return count, position, DAMAGED
         row[POSITION] = position
-        row[SECTION_START] += position
-        row[SECTION_END] += position
+        row[SECTION_START] += window
+        row[SECTION_END] += window
         row[ROW] = 0
         position += size
         count += 1
