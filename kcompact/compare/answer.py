@@ -243,13 +243,12 @@ def _keys_of(finding: Finding, logs: Sequence[PartitionLog]) -> list[tuple[int, 
 
 def _key_at(log: PartitionLog, offset: int) -> bytes | None:
     """Return the key of the record at an offset, None if it has none or cannot be read."""
-    for segment in reversed(log.segments):
-        if segment.base_offset > offset:
-            continue
-        file = log.file(segment.log_name)
-        for part in record_parts(file, start_position=position_near(file, offset), end_position=segment.size_bytes):
-            if isinstance(part, Unreadable) or part.last_offset < offset:
-                continue
+    segment = log.segment_at(offset)
+    if segment is None:
+        return None
+    file = log.file(segment.log_name)
+    for part in record_parts(file, start_position=position_near(file, offset), end_position=segment.size_bytes):
+        if not isinstance(part, Unreadable) and part.last_offset >= offset:
             row = int(part.offset.searchsorted(offset))
             return part.key(row) if row < len(part) and part.offset[row] == offset else None
     return None

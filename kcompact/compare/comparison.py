@@ -281,7 +281,7 @@ def _known_damage(number: int, replica: Replica) -> Iterator[Damaged]:
 def _damaged_at(number: int, replica: Replica, offsets: range, problem: str) -> Damaged:
     """Return the damage of the batch at or above an offset."""
     log = replica.log
-    segment = next((each for each in reversed(log.segments) if each.base_offset <= offsets.start), log.segments[0])
+    segment = log.segment_at(offsets.start) or log.segments[0]
     file = log.file(segment.log_name)
     position = position_of(file, offsets.start, 0, segment.size_bytes)
     error = CorruptBatchError(file=str(file), position=position, offset=offsets.start, problem=problem)

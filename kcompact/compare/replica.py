@@ -71,8 +71,8 @@ class Replica:
 
     def is_empty_at(self, offset: int) -> bool:
         """Return whether the segment of an offset is an empty file."""
-        segments = self.log.segments
-        return not next((each for each in reversed(segments) if each.base_offset <= offset), segments[0]).size_bytes
+        segment = self.log.segment_at(offset) or self.log.segments[0]
+        return not segment.size_bytes
 
     @property
     def known_offset(self) -> int:
@@ -115,7 +115,7 @@ class Replica:
         (expected,), _ = aborted_of_segments([[self.transactions]])
         indexes = dict[int, frozenset[tuple[int, int]] | None]()
         for entry in expected:
-            segment = next(each for each in reversed(self.log.segments) if each.base_offset <= entry.last_offset)
+            segment = self.log.segment_at(entry.last_offset) or self.log.segments[0]
             if segment.base_offset not in indexes:
                 indexes[segment.base_offset] = self._indexed(segment)
             known = indexes[segment.base_offset]

@@ -212,6 +212,11 @@ class PartitionLog:
             return None
         return self.file(segment.log_name).with_suffix(suffix)
 
+    def segment_at(self, offset: int) -> Segment | None:
+        """Return the segment that an offset belongs to: the last one that does not begin above it; None below all."""
+        following = bisect.bisect_right(self.segments, offset, key=lambda each: each.base_offset)
+        return self.segments[following - 1] if following else None
+
     def end_of(self, segment: Segment) -> int:
         """Return the end offset of `segment`: the next segment's base offset, or the log end offset."""
         following = bisect.bisect_right(self.segments, segment.base_offset, key=lambda other: other.base_offset)

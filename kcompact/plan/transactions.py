@@ -233,7 +233,7 @@ def _end_of_fetch(plan: CleanPlan, offset: int) -> int:
     Rule: LocalLog.convertToOffsetMetadataOrThrow, LogSegment.read.
     """
     log = plan.log
-    segment = next((each for each in reversed(log.segments) if each.base_offset <= offset), None)
+    segment = log.segment_at(offset)
     if segment is None or offset >= log.log_end_offset:
         return offset
     path, before = log.file(segment.log_name), segment.base_offset
