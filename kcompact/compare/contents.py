@@ -6,13 +6,13 @@ for the same name: `same_content` decides about records whose hashes differ.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kcompact import kernels
+from kcompact.clean.stages import key_hash
 from kcompact.format.batch import Record, write_varint
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ def key_hashes(job: ScanJob, run: RecordRun, rows: Column, keys: Table) -> None:
     if job.kernel_hashes:
         kernels.hash_record_keys(run.data, run.columns, rows, *_halves(job), keys)
         return
+    hash_of = key_hash(job)
     for number, row in enumerate(rows.tolist()):
-        low, high = struct.unpack("<qq", _digest(job, run.key(row) or b""))
+        low, high = struct.unpack("<qq", hash_of(run.key(row) or b""))
         keys[number, :2] = high, low
 
 
@@ -37,8 +38,9 @@ def content_hashes(job: ScanJob, run: RecordRun, rows: Column) -> Column:
     if job.kernel_hashes:
         kernels.hash_record_contents(run.data, run.columns, rows, *_halves(job), found)
         return found
+    hash_of = key_hash(job)
     for number, row in enumerate(rows.tolist()):
-        found[number], _ = struct.unpack("<qq", _digest(job, _bytes_of(run.record(row))))
+        found[number], _ = struct.unpack("<qq", hash_of(_bytes_of(run.record(row))))
     return found
 
 
@@ -55,10 +57,6 @@ def _as_read(record: Record) -> tuple[object, ...]:
 def _halves(job: ScanJob) -> tuple[int, int]:
     k0, k1 = np.frombuffer(job.hash_key, "<u8").tolist()
     return k0, k1
-
-
-def _digest(job: ScanJob, data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16, key=job.hash_key).digest()
 
 
 def _bytes_of(record: Record) -> bytes:
