@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -116,9 +116,10 @@ def compare_replicas(
         if problem is not None
     ]
     known += [wrong for number, each in enumerate(replicas) for wrong in _known_damage(number, each)]
+    reading = _Reading(replicas, forks, executor, memory_bytes, split_bytes, leader)
     damage = known
     while True:
-        found = _Reading(replicas, forks, damage, executor, memory_bytes, split_bytes, leader).run()
+        found = reading.run(damage)
         found.damage = known + found.damage
         if len(found.damage) == len(damage):
             return found
@@ -126,13 +127,12 @@ def compare_replicas(
 
 
 class _Reading:
-    """One reading of all replicas, with the damage that is known by now."""
+    """What each reading of all replicas needs: the splits and the job, without the damage."""
 
     def __init__(
         self,
         replicas: tuple[Replica, ...],
         forks: Sequence[int | None],
-        damage: Sequence[Damaged],
         executor: Executor,
         memory_bytes: int | None,
         split_bytes: int | None,
@@ -170,7 +170,7 @@ class _Reading:
                     fork_offsets[number],
                     self._band_at(min(log.log_end_offset, fork_offsets[number])),
                     self._band_at(min(replicas[number].known_offset, fork_offsets[number])),
-                    _tainted(damage, number),
+                    _tainted((), number),
                 )
                 for number, log in enumerate(logs)
             ),
@@ -186,16 +186,19 @@ class _Reading:
         """Return the number of bands below an offset."""
         return bisect_right(self._bands, offset)
 
-    def run(self) -> Comparison:
-        """Run both stages, and put the parts together."""
+    def run(self, damage: Sequence[Damaged]) -> Comparison:
+        """Run both stages with the damage that is known by now, and put the parts together."""
+        tainted = [_tainted(damage, number) for number in range(len(self._replicas))]
+        logs = (log._replace(tainted=ranges) for log, ranges in zip(self._job.replicas, tainted, strict=True))
+        job = replace(self._job, replicas=tuple(logs))
         groups, ranges = self._aligned
         size_bytes = sum(split.size_bytes for group in groups for split in group)
-        count = task_count(size_bytes, self._job.workers)
+        count = task_count(size_bytes, job.workers)
         tasks = balanced([list[Split](group) for group in groups if group], count, lambda split: split.size_bytes)
         scanned: list[ComparedRange] = []
         judged: Iterable[JudgedKeys] = ()
         if size_bytes:
-            scanned, judged = self._executor.scan_and_reduce(self._job, tasks, COMPARING)
+            scanned, judged = self._executor.scan_and_reduce(job, tasks, COMPARING)
         by_number = {each.number: each for each in scanned}
         found = Comparison(
             replicas=self._replicas,
@@ -213,8 +216,7 @@ class _Reading:
             for case, keys in bucket.wrong.items():
                 found.wrong[case] = found.wrong[case].join(keys) if case in found.wrong else keys
         ends = [found.end_of(number) for number in range(len(self._replicas))]
-        tainted = [log.tainted for log in self._job.replicas]
-        found.transactions = wrong_transactions(self._replicas, ends, tainted, found.last_hole, self._job.leader)
+        found.transactions = wrong_transactions(self._replicas, ends, tainted, found.last_hole, job.leader)
         return found
 
 
@@ -244,15 +246,15 @@ def _not_committed(replicas: Sequence[Replica], fork_offsets: Sequence[int]) -> 
 
     The markers of all replicas count, below their forks: one may have a marker that another has missed, or has not yet.
     """
+    forked = list(zip(replicas, fork_offsets, strict=True))
     without = np.unique(np.concatenate(without_marker(replicas)))
+    on_line = TransactionEnds.of_tables([each.transactions_below(fork) for each, fork in forked])
     excluded, unknown = [], []
-    for replica, fork_offset in zip(replicas, fork_offsets, strict=True):
-        ends = TransactionEnds.of_tables(
-            [
-                each.transactions if each is replica else each.transactions_below(min(fork_offset, other))
-                for each, other in zip(replicas, fork_offsets, strict=True)
-            ]
-        )
+    for replica, fork_offset in forked:
+        ends = on_line
+        if fork_offset < MAX_OFFSET:  # Above its fork only its own markers count.
+            others = (each.transactions_below(min(fork_offset, fork)) for each, fork in forked if each is not replica)
+            ends = TransactionEnds.of_tables([replica.transactions, *others])
         data = replica.transactions[replica.transactions[:, c.TXN_KIND] == c.DATA]
         offsets = data[:, c.TXN_BASE_OFFSET]
         is_committed = ends.of_transactional(data[:, c.TXN_PRODUCER_ID], offsets) == Outcome.COMMITTED
