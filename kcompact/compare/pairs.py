@@ -18,8 +18,8 @@ from kcompact.config.metadata_log import (
     read_topic_id,
 )
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, StaleReplicaError
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_directory
-from kcompact.plan.discovery import canonical, find_partitions
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from kcompact.plan.discovery import by_partition, canonical, find_partitions
 
 MOST_REPLICAS = 16
 """A set of replicas is a mask, and a block of keys is named by a mask and a band in 31 bits."""
@@ -121,9 +121,9 @@ def _require_different(directories: Sequence[Path]) -> None:
 def _side(path: Path, topics: Sequence[str]) -> Side:
     directories = find_partitions([path], topics=topics)
     partitions = {
-        parsed.topic_partition: directory
-        for directory in directories
-        if (parsed := parse_directory(directory.name)) and parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC
+        partition: directory
+        for partition, directory in by_partition(directories).items()
+        if partition.topic != CLUSTER_METADATA_TOPIC
     }
     log_dir = directories[0].parent if directories else canonical(path)
     problem: KcompactError | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import fnmatch
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,9 +53,14 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
     return [directory for directory in found if not topics or _has_topic(directory, topics)]
 
 
+def by_partition(directories: Iterable[Path]) -> dict[TopicPartition, Path]:
+    """Return partition directories by topic and number. One without such a name is left out."""
+    return {parsed.topic_partition: each for each in directories if (parsed := parse_directory(each.name))}
+
+
 def no_such_topic(path: Path, patterns: Sequence[str], directories: Sequence[Path]) -> RefusedError:
     """Return the error for patterns that select no topic. `directories` are the partitions among which they select."""
-    partitions = {parsed.topic_partition: each for each in directories if (parsed := parse_directory(each.name))}
+    partitions = by_partition(directories)
     topics = sorted({partition.topic for partition in partitions})
     hints = list(filter(None, (_meant(pattern, topics, partitions) for pattern in patterns)))
     if not hints and topics:

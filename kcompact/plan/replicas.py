@@ -27,7 +27,7 @@ from kcompact.log.directory import LogDir, PartitionLog, read_log, read_log_dir
 from kcompact.log.files import files_in
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.discovery import canonical, find_partitions
+from kcompact.plan.discovery import by_partition, canonical, find_partitions
 from kcompact.readable import counted, shown
 from kcompact.wording import worded
 
@@ -80,14 +80,10 @@ class Replicas:
     def __init__(self, paths: Sequence[Path], directories: Sequence[Path]) -> None:
         self._replicas: list[tuple[Path, dict[TopicPartition, Path]]] = []
         self._found: dict[Path, tuple[OtherReplica, ...]] = {}
-        own = {parsed.topic_partition: each for each in directories if (parsed := parse_directory(each.name))}
+        own = by_partition(directories)
         for path in paths:
             with storage_errors(path):
-                partitions = {
-                    parsed.topic_partition: directory
-                    for directory in find_partitions([path])
-                    if (parsed := parse_directory(directory.name))
-                }
+                partitions = by_partition(find_partitions([path]))
             _require_another(path, partitions, directories)
             if canonical(path) in partitions.values() and not partitions.keys() & own.keys():
                 raise RefusedError(

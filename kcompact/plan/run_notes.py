@@ -17,12 +17,12 @@ from kcompact.config.settings import (
     unknown_cleaner_names,
 )
 from kcompact.errors import RefusedError
-from kcompact.format.names import parse_directory
 from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deciding_settings import deciding_assumptions
+from kcompact.plan.discovery import by_partition
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
 from kcompact.plan.verdict import Reason
@@ -40,7 +40,7 @@ def option_notes(
     directories: Sequence[Path], options: PlanOptions, *, explains: bool = False, compared: Sequence[Override] = ()
 ) -> list[Note]:
     """Return a note for each setting that has no effect. `explains`: forecasts are made too, which depend on more."""
-    topics = {parsed.topic_partition.topic for path in directories if (parsed := parse_directory(path.name))}
+    topics = {partition.topic for partition in by_partition(directories)}
     notes = []
     configured = [("--config", override) for override in options.overrides]
     for option, override in (*configured, *(("--compare", override) for override in compared)):
