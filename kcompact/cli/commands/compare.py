@@ -181,7 +181,10 @@ def _write_page(answer: _Answer, file: Path) -> None:
 
 
 def _alone(pairs: Pairs) -> list[tuple[TopicPartition, Path, list[Path] | None]]:
-    """Return the partitions that only one path has, that path, and those that should have it too, None if unknown."""
+    """Return a row for each partition that only one path has: its name, that path, and which others should have it.
+
+    The last is None if that is unknown.
+    """
     path_of = [side.path for side in pairs.sides]
     return [
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,11 +230,11 @@ TOPIC = {"min.cleanable.dirty.ratio": Setting(source=Source.TOPIC_OVERRIDE)}
     ],
 )
 def test_how_a_brokers_cleaner_is_stopped_and_started_again(
-    tmp_path: Path, change: dict[str, object], sets: str, takes_back: str
+    tmp_path: Path, change: dict[str, Any], sets: str, takes_back: str
 ) -> None:
     entry = planned(tmp_path, COMPACT, log_writer.write(OTHER, tmp_path / "other"))
     assert entry.plan is not None
-    plan = replace(entry.plan, config=replace(entry.plan.config, **{"settings": {}, **change}))  # type: ignore[arg-type]
+    plan = replace(entry.plan, config=replace(entry.plan.config, **{"settings": {}, **change}))
     first, second = hints([replace(entry, plan=plan)])
     assert first.endswith(f" --entity-name orders {sets}")
     assert second.endswith(f" --entity-name orders {takes_back}")
