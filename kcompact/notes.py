@@ -44,6 +44,12 @@ class NoteCode(StrEnum):
         "the parent directory has no checkpoint and no meta.properties: the partition counts as a complete copy",
     )
 
+    UNFINISHED_UPLOAD = (
+        "unfinished-upload",
+        "{address} has {objects}, {size}, of an upload without a manifest, which count as nothing; if no kcompact is "
+        "writing there now, remove them: {command}",
+    )
+
     # The high watermark
 
     NO_HIGH_WATERMARK = (

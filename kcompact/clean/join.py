@@ -35,7 +35,7 @@ from kcompact.format.names import index_name, log_name, time_index_name, txn_ind
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
-from kcompact.log.files import OpenFile, open_regular
+from kcompact.log.files import OpenLocalFile, open_regular
 
 COPY_BYTES = 16 << 20
 
@@ -69,7 +69,11 @@ def join_parts(
         contents[txn_index_name(base_offset)] = build_txn_index(aborted)
     with staging.opened() as dir_fd:
         log, sync_s, verify_s = _joined_log(staging.path, dir_fd, base_offset, parts, pace)
-        others = (_staged_bytes(staging.path / name, dir_fd, data) for name, data in contents.items())
+        # The name of the log has the token of this attempt, so no other attempt has a file with one of these names.
+        others = (
+            _staged_bytes(name, (staging.path / log.staged_as).with_suffix(Path(name).suffix), dir_fd, data)
+            for name, data in contents.items()
+        )
         return Joined((log, *others), sync_s, verify_s)
 
 
@@ -143,7 +147,7 @@ def _append_parts(target: Path, parts: Sequence[Path], dir_fd: int, pace: Pace) 
         os.close(descriptor)
 
 
-def _append_file(descriptor: int, source: OpenFile, target: Path, pace: Pace) -> None:
+def _append_file(descriptor: int, source: OpenLocalFile, target: Path, pace: Pace) -> None:
     position, size = 0, source.size_bytes
     try:
         while position < size:  # The kernel copies; some file systems share the blocks instead.
@@ -161,7 +165,7 @@ def _append_file(descriptor: int, source: OpenFile, target: Path, pace: Pace) ->
         position += len(data)
 
 
-def _staged_bytes(path: Path, dir_fd: int, data: bytes) -> StagedFile:
+def _staged_bytes(name: str, path: Path, dir_fd: int, data: bytes) -> StagedFile:
     descriptor = create(path, dir_fd=dir_fd)
     try:
         write_all(descriptor, data, path=path)
@@ -174,4 +178,4 @@ def _staged_bytes(path: Path, dir_fd: int, data: bytes) -> StagedFile:
         written = opened.read(len(data) + 1, 0)
     if written != data:
         raise CorruptDataError(file=path, problem=READ_BACK_MISMATCH)
-    return StagedFile(name=path.name, staged_as=path.name, size_bytes=len(data), crc32c=crc32c(data))
+    return StagedFile(name=name, staged_as=path.name, size_bytes=len(data), crc32c=crc32c(data))

@@ -61,6 +61,8 @@ from kcompact.plan.clean_plan import CleanPlan
 
 WRITE_WEIGHT = 4
 """How many times the work of reading a record it is to encode and write it. Compression makes it more."""
+LEAST_TASK_BYTES = 4 << 20
+"""Two tasks on fewer bytes each gain less time than it takes to start them and to join what they write."""
 WRITE_TASKS = 4
 """How many tasks of writing each worker gets if little survives of a log that is slow to compress, or if there are so
 many groups. How long such a task takes also depends on how many batches are dropped unread; workers that take the next
@@ -163,6 +165,7 @@ def prepare_clean(
     )
     size_bytes = sum(segment.size_bytes for segment in plan.segments)
     tasks = task_count(size_bytes, workers, tuning.task_bytes) if workers == executor.parallelism else workers
+    tasks = min(tasks, max(1, size_bytes // min(LEAST_TASK_BYTES, tuning.split_bytes)))
     known = _aborted_and_decisions(plan)
     try:
         return _prepared(plan, executor, job, splits, tasks, *known)
@@ -208,7 +211,7 @@ def _prepared(
     summaries = {scan.split.number: scan.summary for scan in scanned}
     groups = [[split for segment in group for split in splits[segment.base_offset]] for group in plan.groups]
     # If there are fewer workers than could be, more tasks than workers would be worked on at the same time.
-    most_tasks = WRITE_TASKS * job.workers if job.workers == executor.parallelism > 1 else 0
+    most_tasks = WRITE_TASKS * job.workers if job.workers == executor.parallelism > 1 and task_count > 1 else 0
     write_tasks = _write_tasks(job, groups, survivors, summaries, task_count, max(task_count, most_tasks))
     task_of = {split.number: number for number, task in enumerate(write_tasks) for split in task}
     return PreparedClean(

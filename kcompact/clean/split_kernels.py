@@ -49,7 +49,7 @@ def load(split: Split, buffers: Buffers) -> Loaded | None:
     table = buffers.table("batches", split.size_bytes // c.HEADER_BYTES + 1, c.COLUMNS)
     with split.log.open(identity=split.identity) as opened:
         count, _, code = kernels.read_batches(
-            opened.descriptor,
+            opened.descriptor_of(split.start_position, split.start_position + split.size_bytes),
             split.start_position,
             split.size_bytes,
             split.base_offset,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +31,20 @@ SPLIT_BYTES = 16 << 20
 SPLIT_PART = 16
 """A split is at most this part of a worker's memory."""
 MIN_SPLIT_BYTES = 64 << 10
+_AHEAD_BYTES = 1 << 20
+"""A smaller split is read in less time than it takes to ask for it."""
 SPLIT_BATCHES = 1 << 16
 """About the most batches in a split. The tables of more small ones take several times the memory of their bytes, and
 their columns no longer fit the processor's cache."""
+_LEAST_BATCH_BYTES = 26
+"""A message of magic 0 without a key and a value. No batch is smaller."""
 TASK_BYTES = 2 << 30
 """The most that one task reads. A lost task is repeated as a whole, and on Spark progress advances when a task ends."""
 BUCKET_BYTES = 64 << 20
 """The memory for the keys of one bucket, at most. Larger buckets are slower."""
 MIN_BUCKET_BYTES = 1 << 20
+
+Work = TypeVar("Work")
 
 
 def number_splits(
@@ -77,7 +84,7 @@ def ahead(job: ScanJob, splits: Sequence[Split]) -> Iterator[Split]:
     Not with a limit on bytes per second, which counts a split when it is its turn.
     """
     for split, following in zip_longest(splits, splits[1:]):
-        if following is not None and job.max_bytes_per_second is None:
+        if following is not None and following.size_bytes >= _AHEAD_BYTES and job.max_bytes_per_second is None:
             following.log.read_ahead(following.start_position, following.size_bytes, identity=following.identity)
         yield split
 
@@ -182,8 +189,12 @@ def split_bytes_of(files: Iterable[tuple[LogFile, int]], worker_bytes: int, most
 
     A worker holds a split, the table of its batches, which can take twice as much, and what it inflates and encodes.
     """
-    of_batches = SPLIT_BATCHES * mean_batch_bytes(files)
-    return min(most_bytes, max(MIN_SPLIT_BYTES, min(of_batches, worker_bytes // SPLIT_PART)))
+    files = list(files)
+    of_memory = worker_bytes // SPLIT_PART
+    # So few bytes have fewer batches than a split may have.
+    if sum(size_bytes for _, size_bytes in files) > SPLIT_BATCHES * _LEAST_BATCH_BYTES:
+        of_memory = min(of_memory, SPLIT_BATCHES * mean_batch_bytes(files))
+    return min(most_bytes, max(MIN_SPLIT_BYTES, of_memory))
 
 
 def keys_bytes_of(budget_bytes: int, parallelism: int, least_bytes: int = MIN_BUCKET_BYTES) -> int:
@@ -215,11 +226,14 @@ def task_count(size_bytes: int, workers: int, task_bytes: int = TASK_BYTES) -> i
     return workers * max(1, -(-size_bytes // (workers * task_bytes)))
 
 
-def balanced(units: Sequence[Sequence[Split]], count: int, work_of: Callable[[Split], int]) -> list[list[Split]]:
-    """Return the splits in order, divided into at most `count` tasks of about the same work. No unit is divided."""
+def balanced(units: Sequence[Sequence[Work]], count: int, work_of: Callable[[Work], int]) -> list[list[Work]]:
+    """Return splits, or other work, in order, divided into at most `count` tasks of about the same work.
+
+    No unit is divided.
+    """
     works = [sum(map(work_of, unit)) for unit in units]
     total = sum(works)
-    tasks: list[list[Split]] = [[]]
+    tasks: list[list[Work]] = [[]]
     done = 0
     for unit, work in zip(units, works, strict=True):
         if tasks[-1] and work and done + work / 2 >= total * len(tasks) / count:

@@ -25,6 +25,7 @@ from kcompact.errors import CorruptDataError, LogChangedError, storage_error, st
 from kcompact.format.batch import Batch, computed_crc_of, legacy_entries, parse_batches
 from kcompact.format.checksum import crc32c
 from kcompact.format.text_lines import LONG_MAX
+from kcompact.host import turns
 from kcompact.host.throttle import Pace
 from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, open_regular
@@ -134,7 +135,7 @@ def write_pieces(descriptor: int, pieces: Sequence[bytes | memoryview], *, path:
 def sync(descriptor: int, *, path: Path) -> None:
     """Flush a file to the disk. A failed sync is not repeated, because the kernel may have dropped the data."""
     try:
-        os.fsync(descriptor)
+        turns.sync(descriptor)
     except OSError as problem:
         raise storage_error(path, problem, operation="sync") from None
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Job = TypeVar("Job", bound=ScanJob)
 Scan = TypeVar("Scan")
 Bucket = TypeVar("Bucket")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
 class Stages(NamedTuple, Generic[Job, Scan, Bucket]):
@@ -77,6 +79,18 @@ class RoundProgress:
         """Receive a remark for the user."""
 
 
+class Whole(NamedTuple):
+    """What `Executor.run_whole` must know about its work.
+
+    `stages` are those that progress is reported of; each reads `size_bytes`. `memory_bytes` is for all workers
+    together; None means `host.machine.default_memory_bytes`.
+    """
+
+    stages: tuple[str, ...]
+    size_bytes: int
+    memory_bytes: int | None = None
+
+
 class Executor(Protocol):
     """Calls each stage on as many workers as it has, and reports to a `Progress`."""
 
@@ -99,6 +113,21 @@ class Executor(Protocol):
         self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
     ) -> list[WrittenPart]:
         """Write the parts of every task."""
+        ...
+
+    @property
+    def whole_bytes(self) -> int:
+        """A partition with at most so many bytes to clean is best cleaned by `run_whole`; -1 for none."""
+        ...
+
+    def run_whole(
+        self, work: Callable[[Executor, int | None, Argument], Result], argument: Argument, whole: Whole
+    ) -> Result:
+        """Return `work(executor, memory_bytes, argument)`, which one worker runs with an executor of its own.
+
+        `work` is a function of a module, so that it can be sent to another process. It may run more than once, also at
+        the same time, and only one of its results is returned. `memory_bytes` are the worker's part.
+        """
         ...
 
 

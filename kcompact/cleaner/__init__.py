@@ -9,6 +9,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     cleaning          the options, and `Cleaning`: all that one partition is cleaned with
     engines           the engine of a round: this process, or Spark
     small_partitions  small partitions are cleaned at the same time
+    ending            the checkpoints of many partitions, written at once, and the removal of their staging
     in_use            who else uses the partitions: locks, brokers that use another path, readers
     copies            the output of a round, and the copy of one partition
     journal           lines of JSON about each cleaning, written before and after
@@ -16,6 +17,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     retention         deletes old segments, after a cleaning or to make space for one
     preflight         what stops a cleaning, found out before anything is written
     space             the free space that a cleaning needs
+    writing           how the groups are written: in stages by all workers, or whole in one task of Spark
     order             the order of the groups on a nearly full disk
 
     service           `Cleaner`: threads that clean the dirtiest logs of log directories until it is shut down

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kcompact.clean.groups import map_bytes, write_groups
+from kcompact.bucket.scratch import as_path
 from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Copied, PartitionOutcome, Status
-from kcompact.cleaner.space import StagingSpace, reserved_for_exact_copy
+from kcompact.cleaner.space import reserved_for_exact_copy
+from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import (
     CleaningAbortedError,
@@ -28,7 +30,7 @@ from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.verdict import Reason
 from kcompact.readable import shell_word
-from kcompact.swap.copy import Output
+from kcompact.swap.copy import Output, output_at
 from kcompact.swap.copy.marker import MARKER
 
 # --- The output of a round ------------------------------------------------------------------------------
@@ -44,7 +46,7 @@ def output_of(
     """
     if options.output is None or not directories:
         return None
-    output = Path(options.output)
+    output = as_path(options.output)
     parents = {directory.parent for directory in directories}
     named = [canonical(path) for path in paths]
     log_dirs = [directory for directory in named if directory in parents and directory not in directories]
@@ -55,8 +57,8 @@ def output_of(
                 problem=f"cannot become a copy of {len(paths)} paths: a log directory is copied alone",
                 hint="Run the command once for each log directory, each with its own --output.",
             )
-        return Output(output, log_dir=log_dirs[0])
-    return Output(output, [directory for directory in directories if directory.name != METADATA_DIRECTORY])
+        return output_at(output, log_dir=log_dirs[0])
+    return output_at(output, [directory for directory in directories if directory.name != METADATA_DIRECTORY])
 
 
 def require_space_for_copies(output: Output, outcomes: Sequence[PartitionOutcome]) -> None:
@@ -98,18 +100,24 @@ def copy_partition(cleaning: Cleaning) -> CleanResult:
     if cleaning.output is not None:
         return _copied(cleaning, cleaning.output)
     assert cleaning.options.output is not None
-    with Output(Path(cleaning.options.output), [cleaning.plan.log.directory], resumable=False) as alone:
+    with output_at(as_path(cleaning.options.output), [cleaning.plan.log.directory], resumable=False) as alone:
         return _copied(cleaning, alone)
 
 
 def _copied(cleaning: Cleaning, output: Output) -> CleanResult:
     """Write a copy of the partition, compacted if it is eligible, unless an interrupted run has made the same copy."""
-    plan, progress = cleaning.plan, cleaning.progress
+    plan = cleaning.plan
     recipe, checkpoint_offset = _recipe(cleaning), _checkpoint_of_copy(plan)
     finished = output.finished(plan.log, recipe, checkpoint_offset=checkpoint_offset)
     if finished is not None:
         return _resumed(plan, finished, output)
-    started = time.monotonic()
+    with plan.log.files.on_disk():
+        return _written(cleaning, output, recipe, checkpoint_offset)
+
+
+def _written(cleaning: Cleaning, output: Output, recipe: dict[str, Any], checkpoint_offset: int | None) -> CleanResult:
+    """Write a copy of the partition, compacted if it is eligible. Its files are on the local disk."""
+    plan, progress = cleaning.plan, cleaning.progress
     if not plan.eligible:
         with (
             reserved_for_exact_copy(plan, output.path, progress),
@@ -118,20 +126,29 @@ def _copied(cleaning: Cleaning, output: Output) -> CleanResult:
             unfinished.fill(check=progress.check)
             unfinished.outcome = {"status": Status.COPIED}
         return CleanResult(plan=plan, status=Status.COPIED)
-    prepared = cleaning.prepare()
-    map_s = time.monotonic() - started
-    progress.check()
-    space = StagingSpace(cleaning, prepared)
+    if InOneTask.suits(cleaning):
+        with suppress(NeedsStagesError):
+            return _compacted(InOneTask, cleaning, output, recipe)
+    return _compacted(InStages, cleaning, output, recipe)
+
+
+def _compacted(
+    way: Callable[[Cleaning], Writing], cleaning: Cleaning, output: Output, recipe: dict[str, Any]
+) -> CleanResult:
+    """Write a compacted copy of an eligible partition. Raises NeedsStagesError with nothing written."""
+    plan, started = cleaning.plan, time.monotonic()
+    writing = way(cleaning)
     with (
-        space.reserved_for_copy(output.path),
-        output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
+        writing.reserved_for_copy(output.path),
+        output.partition(plan.log, checkpoint_offset=_checkpoint_of_copy(plan), recipe=recipe) as unfinished,
     ):
-        written = write_groups(space.prepared, range(len(plan.groups)), unfinished.staging)
-        unfinished.fill(written.segments, progress.check)
+        written = writing.write(range(len(plan.groups)), unfinished.make_staging())
+        unfinished.fill(written.segments, cleaning.progress.check)
+        map_keys, map_bytes, map_s = writing.survey
         result = CleanResult(
             plan=plan,
             status=Status.CLEANED,
-            stats=written.stats + CleanerStats(map_bytes_read=map_bytes(plan), map_keys=prepared.map_keys),
+            stats=written.stats + CleanerStats(map_bytes_read=map_bytes, map_keys=map_keys),
             held_back=HeldBack.of(written.counts),
             end_offset=plan.first_uncleanable_offset,
             engine=cleaning.executor.name,

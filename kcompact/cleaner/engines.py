@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import resource
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kcompact import readable
+from kcompact.bucket.path import BucketPath
+from kcompact.clean.splits import TASK_BYTES
 from kcompact.clean.stages import Executor, Progress
+from kcompact.cleaner.small_partitions import SMALL_BYTES, SideBySide
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
@@ -17,12 +23,17 @@ from kcompact.notes import Note, NoteCode
 from kcompact.wording import worded
 
 if TYPE_CHECKING:
-    from kcompact.engine.spark import SparkStart
+    from kcompact.engine.spark import OnSpark, SparkStart
 
 ENGINES = ("auto", "spark", "in-process")
 LOCAL_MASTER = "local[*]"
 SPARK_BYTES = 16 << 30
 """From so many bytes to read on, `auto` chooses Spark where it can run."""
+MIN_THREADS = 32
+THREADS_PER_SLOT = 3
+"""The driver's threads on Spark, each with a partition: for each slot two tasks in flight, and one that is swapped."""
+DESCRIPTORS_PER_THREAD = 5
+"""A thread holds a partition and its staging directory open, and more while it swaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +41,7 @@ class EngineOptions:
     """Which engine runs the stages of a round. Both give the same bytes. `master` and `spark_conf` are Spark's.
 
     `auto` chooses by the options and the size of the work: see `choose`. Without a `master` Spark runs on this machine.
+    Spark `on` an executor runs already, and goes on running.
     Raises ConfigError for an unknown engine, a master that Spark does not know, and settings of Spark with another
     engine.
     """
@@ -37,6 +49,7 @@ class EngineOptions:
     name: str = "auto"
     master: str | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    on: OnSpark | None = None
 
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
@@ -47,6 +60,13 @@ class EngineOptions:
             )
         if self.master is not None:
             check_master(self.master)
+
+
+def engine_options(engine: EngineOptions | OnSpark | str | None) -> EngineOptions:
+    """Return the options of an engine, of its name, or of an executor on a Spark that runs. Raises ConfigError."""
+    if engine is None or isinstance(engine, str):
+        return EngineOptions(name=engine or "auto")
+    return engine if isinstance(engine, EngineOptions) else EngineOptions(name="spark", on=engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +81,14 @@ class EngineChoice:
 
 
 def choose(
-    options: EngineOptions, *, bytes_to_read: int, has_spark: Callable[[], bool], has_java: Callable[[], bool]
+    options: EngineOptions,
+    *,
+    bytes_to_read: int,
+    is_in_bucket: bool = False,
+    has_spark: Callable[[], bool],
+    has_java: Callable[[], bool],
 ) -> EngineChoice:
-    """Return the engine of a round: Spark where its options are given, or where the work is large and Spark can run.
+    """Return the engine of a round: Spark where its options are given, or where the work is large and Spark can do it.
 
     `has_spark` and `has_java` take time, and are called only for a choice that depends on them.
     """
@@ -75,6 +100,8 @@ def choose(
     size, least = f"{readable.size(bytes_to_read)} to read", readable.size(SPARK_BYTES)
     if bytes_to_read < SPARK_BYTES:
         return EngineChoice(name="in-process", why=f"{size}; Spark from {least}")
+    if is_in_bucket:
+        return EngineChoice(name="in-process", why=f"{size}, in a bucket")
     if not has_spark():
         return EngineChoice(name="in-process", why=f"{size}, but Spark is not installed")
     if not has_java():
@@ -98,19 +125,59 @@ def _has_java() -> bool:
     return False
 
 
+def _most_threads() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max(1, limit // DESCRIPTORS_PER_THREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSpark:
+    """A Spark of the caller, in place of one that starts. It is not stopped."""
+
+    executor: OnSpark
+    is_first: bool = field(default=False, init=False)
+
+    @contextmanager
+    def context(self) -> Iterator[Any]:
+        """Yield the SparkContext."""
+        yield self.executor.sc
+
+
 class Engine:
     """Makes the executors of a round. Spark needs seconds to start, so it can start in the background."""
 
-    def __init__(self, options: EngineOptions, stack: ExitStack, *, bytes_to_read: int) -> None:
-        self.choice = choose(options, bytes_to_read=bytes_to_read, has_spark=_has_spark, has_java=_has_java)
+    def __init__(
+        self, options: EngineOptions, stack: ExitStack, *, bytes_to_read: int, paths: Iterable[Path] = ()
+    ) -> None:
+        """`paths` are read or written. Those in a bucket are mirrored where only this process fetches their bytes."""
+        address = next((str(path) for path in paths if isinstance(path, BucketPath)), None)
+        self.choice = choose(
+            options,
+            bytes_to_read=bytes_to_read,
+            is_in_bucket=address is not None,
+            has_spark=_has_spark,
+            has_java=_has_java,
+        )
+        self._refusal = None
+        if address is not None and self.choice.name == "spark":
+            self._refusal = RefusedError(
+                path=address,
+                problem="is in a bucket, which only this process reads and writes, not Spark's workers",
+                hint=worded("Run again with --engine in-process, without --master and --spark-conf."),
+            )
         self._master = options.master or LOCAL_MASTER
         self._spark_conf = dict(options.spark_conf)
         self._stack = stack
-        self._start: SparkStart | KcompactError | None = None
+        self._bytes_to_read = bytes_to_read
+        self.side_by_side = SideBySide(threads=4 if available_cores() > 1 else 1)
+        self._running = options.on
+        self._start: SparkStart | RunningSpark | KcompactError | None = None
 
     def check(self) -> None:
-        """Raise KcompactError if Spark is the engine and cannot start, as far as that can be found out at once."""
-        if self.choice.name == "spark":
+        """Raise KcompactError if Spark is the engine and cannot do it, as far as that can be found out at once."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self.choice.name == "spark" and self._running is None:
             from kcompact.engine.spark import check_prerequisites
 
             check_prerequisites(self._master, self._spark_conf)
@@ -119,19 +186,18 @@ class Engine:
         """Begin to start Spark, if it is the engine. `executors` raises a failure."""
         if self.choice.name != "spark" or self._start is not None:
             return
+        if self._refusal is not None:
+            self._start = self._refusal
+            return
+        if self._running is not None:
+            self._start = RunningSpark(self._running)
+            return
         from kcompact.engine.spark import spark_start
 
         try:
             self._start = self._stack.enter_context(spark_start(self._master, self._spark_conf))
         except KcompactError as problem:
             self._start = problem
-
-    @property
-    def side_by_side(self) -> int:
-        """How many small partitions are cleaned at the same time. On Spark they share jobs, so more cost less."""
-        if self.choice.name == "spark":
-            return 16
-        return 4 if available_cores() > 1 else 1
 
     @contextmanager
     def executors(self, note: Callable[[Note], None]) -> Iterator[Callable[[Progress], Executor]]:
@@ -145,9 +211,15 @@ class Engine:
             return
         if isinstance(self._start, KcompactError):
             raise self._start
-        from kcompact.engine.spark import OnSpark, shared_jobs
+        from kcompact.engine.spark import OnSpark, queue_of
 
-        with self._start.context() as context, shared_jobs(context) as jobs:
+        with self._start.context() as context, queue_of(context) as tasks:
             if self._start.is_first:
                 note(Note.of(NoteCode.SPARK_START_PREPARED))
-            yield lambda progress: OnSpark(sc=context, progress=progress, shared_jobs=jobs)
+            # A larger one alone would take longer in one task than the whole round should.
+            whole_bytes = min(TASK_BYTES, max(SMALL_BYTES, self._bytes_to_read // tasks.slots))
+            threads = min(max(MIN_THREADS, THREADS_PER_SLOT * tasks.slots), _most_threads())
+            self.side_by_side = SideBySide(
+                threads=threads, each_bytes=whole_bytes, together_bytes=None, is_largest_first=True
+            )
+            yield lambda progress: OnSpark(sc=context, progress=progress, tasks=tasks, whole_bytes=whole_bytes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from kcompact.format.names import Suffix
 from kcompact.host import other_processes
 from kcompact.host.other_processes import Inode, OpenFile, OpenFiles
 from kcompact.log.directory import PerLogDir, is_running
+from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import some_of
@@ -30,8 +32,14 @@ _CLOCK_TICK_MS = 10
 """The times of files are those of the last tick of the kernel's clock."""
 
 
-def require_unused(directory: Path) -> None:
-    """Raise PartitionInUseError if a process has a file of this partition open as a broker has. Also OSError."""
+def require_unused(directory: Path, known: Collection[FileIdentity] = ()) -> None:
+    """Raise PartitionInUseError if a process has a file of this partition open as a broker has. Also OSError.
+
+    `known` are all segments of the log. If nobody has one of them open, the directory is not looked at: a broker has
+    every `.log` open.
+    """
+    if known and not _is_open(known, other_processes.recent_look({file.device for file in known})):
+        return
     _, files = _looked_up(directory)
     _require_no_broker(directory, files)
 
@@ -56,8 +64,13 @@ class UseCheck:
         self._readers: dict[OpenFile, list[str]] = {}
         self._unseen: tuple[str, ...] = ()
 
-    def look_at(self, directory: Path) -> None:
+    def look_at(self, directory: Path, known: Collection[FileIdentity] = ()) -> None:
         """Look at one partition. Raises PartitionInUseError as `require_unused` does, and OSError."""
+        if known:
+            seen = other_processes.recent_look({file.device for file in known})
+            self._unseen = seen.unseen
+            if not _is_open(known, seen):
+                return
         seen, files = _looked_up(directory)
         if not self._only_notes:
             _require_no_broker(directory, files)
@@ -83,6 +96,10 @@ class UseCheck:
         if self._unseen and not self._only_notes:
             notes.append(Note.of(NoteCode.UNSEEN_PROCESSES, unseen=" and ".join(self._unseen)))
         return notes
+
+
+def _is_open(files: Collection[FileIdentity], seen: OpenFiles) -> bool:
+    return any(seen.of((file.device, file.inode)) for file in files)
 
 
 def _is_as_a_broker(name: str, use: OpenFile) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.config.settings import config_fields
 from kcompact.errors import KcompactError, RefusedError, storage_errors
+from kcompact.host import turns
 from kcompact.host.machine import clock_ms
 from kcompact.host.user_directories import state_directory
 from kcompact.log.directory import log_dir_around
@@ -54,10 +55,10 @@ def read_journal(path: str | os.PathLike[str]) -> list[dict[str, Any] | None]:
         open_regular(path) as opened,
         open(opened.descriptor, "rb", closefd=False) as file,
     ):
-        return [_line(line) for line in file]
+        return [_parsed(line) for line in file]
 
 
-def _line(line: bytes) -> dict[str, Any] | None:
+def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         found = unsealed(line)
     except (ValueError, RecursionError):
@@ -103,7 +104,7 @@ class Journal:
         """Write what decides about a cleaning, the files to replace and the segments to delete. Raises StorageError."""
         options = {name: value for name, value in asdict(self._options).items() if name != "journal"}
         to_clean = self._options.turn(plan)
-        self._append(
+        line = self._line(
             "begin",
             plan,
             now_ms=plan.now_ms,
@@ -137,12 +138,20 @@ class Journal:
                 for due in (certainly_expired(due_now(plan), plan.config) if self._options.apply_retention else ())
             ],
         )
+        self._write([line])
 
-    def end(self, plan: CleanPlan, result: CleanResult | None, error: KcompactError | None) -> None:
-        """Write what a cleaning has done. Raises StorageError."""
+    def end(self, results: Sequence[CleanResult]) -> None:
+        """Write what cleanings have done, with one sync. Raises StorageError."""
+        self._write([self._line_after(each.plan, each, each.stopped_by) for each in results])
+
+    def fail(self, plan: CleanPlan, error: KcompactError) -> None:
+        """Write why a cleaning has failed. Raises StorageError."""
+        self._write([self._line_after(plan, None, error)])
+
+    def _line_after(self, plan: CleanPlan, result: CleanResult | None, error: KcompactError | None) -> bytes:
         digests = {file.name: file.crc32c for group in result.swapped.kept for file in group.old} if result else {}
         replaced = result.swapped.replaced if result else ()
-        self._append(
+        return self._line(
             "end",
             plan,
             status="failed" if result is None else str(result.status),
@@ -162,21 +171,23 @@ class Journal:
             deleted=[_expired(due) for due in result.expired] if result else [],
         )
 
-    def _append(self, event: str, plan: CleanPlan, **fields: Any) -> None:
+    def _line(self, event: str, plan: CleanPlan, **fields: Any) -> bytes:
         from kcompact import __version__
 
         head = {"version": VERSION, "event": event, "kcompact": __version__, "pid": os.getpid(), "clock_ms": clock_ms()}
         partition = plan.log.topic_partition
         where = {"topic": partition.topic, "partition": partition.partition, "directory": str(plan.log.directory)}
-        line = sealed(head | where | fields)
-        with self._writing, storage_errors(self.path, worded(_WRITE)):
+        return sealed(head | where | fields)
+
+    def _write(self, lines: Sequence[bytes]) -> None:
+        with turns.holding(self._writing), storage_errors(self.path, worded(_WRITE)):
             size_bytes = os.fstat(self._fd).st_size
-            if size_bytes and os.pread(self._fd, 1, size_bytes - 1) != b"\n":
-                line = b"\n" + line  # An interrupted write has left half a line.
-            view = memoryview(line)
+            # An interrupted write has left half a line.
+            is_cut = size_bytes and os.pread(self._fd, 1, size_bytes - 1) != b"\n"
+            view = memoryview(b"".join((b"\n" if is_cut else b"", *lines)))
             while view:
                 view = view[os.write(self._fd, view) :]
-            os.fsync(self._fd)
+            turns.sync(self._fd)
 
 
 def _expired(due: ExpiredSegment) -> dict[str, int]:

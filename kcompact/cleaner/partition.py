@@ -6,50 +6,42 @@
 
 The stages find the survivors (`prepare_clean`). Then the groups are written in *waves*, as many groups as the free
 space holds, and swapped in one by one: in ascending order, unless only another order fits (`order`). The checkpoint is
-written last. If a round is interrupted before that, only time is lost: the next round repeats the work.
+written last (`ending`), in a round for many partitions at once: `swap_in` does all before it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.clean.groups import GroupSize, WrittenGroups, count_groups, map_bytes, write_groups
+from kcompact.bucket.scratch import as_path
+from kcompact.clean.groups import GroupSize, WrittenGroups
 from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
-from kcompact.clean.prepare import PreparedClean
-from kcompact.clean.staged_files import StagingDirectory
+from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.clean.stages import Executor, Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import copy_partition, is_left_as_it_is
+from kcompact.cleaner.ending import SwappedPartition, end, untouched
 from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status, SwappedGroups
 from kcompact.cleaner.preflight import obstacle
 from kcompact.cleaner.retention import apply_retention, make_space, notes_on_active
-from kcompact.cleaner.space import StagingSpace, freed_by_deleting, shortage, shortage_of_copy
-from kcompact.errors import (
-    CheckpointNotWrittenError,
-    KcompactError,
-    LogChangedError,
-    NotEnoughSpaceError,
-    RecoveryNeededError,
-    StorageError,
-    as_failure,
-)
+from kcompact.cleaner.space import freed_by_deleting, shortage, shortage_of_copy
+from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing
+from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError, as_failure
 from kcompact.host.disk import Disk
-from kcompact.log.directory import read_again
-from kcompact.log.files import FileIdentity
+from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, plan_without, retention_comes_first
 from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
-from kcompact.swap.identity import identity_of
+from kcompact.swap.identity import PartitionIdentity, identity_under_lock
 from kcompact.swap.keep_replaced import KeptDirectory, KeptLinks
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments, require_unchanged
@@ -78,6 +70,15 @@ def clean_partition(
 
 def perform(cleaning: Cleaning) -> CleanResult:
     """Clean a partition as `clean_partition`, in a round or on its own. Raises the same."""
+    done = swap_in(cleaning)
+    return end([done])[0] if isinstance(done, SwappedPartition) else done
+
+
+def swap_in(cleaning: Cleaning) -> SwappedPartition | CleanResult:
+    """Clean a partition up to the checkpoint, which the caller writes with `end`; return the result if none is due.
+
+    With retention the checkpoint is written here, because segments are deleted after it. Raises as `clean_partition`.
+    """
     options = cleaning.options
     if options.rebuild_indexes:
         plan = cleaning.plan
@@ -86,7 +87,8 @@ def perform(cleaning: Cleaning) -> CleanResult:
     _require_allowed(cleaning)
     if options.output is not None and not options.dry_run:
         return copy_partition(cleaning)
-    stopped_by = obstacle(plan, options, on_other_machines=cleaning.executor.is_on_other_machines)
+    on_other_machines = cleaning.executor.is_on_other_machines
+    stopped_by = obstacle(plan, options, lock=cleaning.lock, on_other_machines=on_other_machines)
     if stopped_by is not None and not options.dry_run:
         raise stopped_by
     if retention_comes_first(plan) and (expired := apply_retention(plan, plan.log, cleaning.lock, options)):
@@ -99,6 +101,8 @@ def perform(cleaning: Cleaning) -> CleanResult:
         if not (expired := make_space(plan, cleaning.lock, options)):
             raise
     else:
+        if isinstance(result, SwappedPartition):
+            return result
         is_short = options.dry_run and isinstance(result.stopped_by, NotEnoughSpaceError)
         if not is_short or not (expired := make_space(plan, cleaning.lock, options)):
             return result
@@ -127,7 +131,9 @@ def _cleaned_after_retention(
     try:
         if remaining.plan.eligible:
             freed_bytes = freed_by_deleting(log.directory, files, Disk.of(log.directory).block_bytes)
-            result = _cleaned(remaining, stopped_by, freed_bytes=freed_bytes)
+            cleaned = _cleaned(remaining, stopped_by, freed_bytes=freed_bytes)
+            assert isinstance(cleaned, CleanResult), "with retention the checkpoint is written at once"
+            result = cleaned
         else:
             result = replace(_skip(remaining, has_deleted=True), stopped_by=stopped_by)
     except Exception as problem:
@@ -163,43 +169,59 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
 # --- An eligible partition ------------------------------------------------------------------------------
 
 
-def _cleaned(cleaning: Cleaning, stopped_by: KcompactError | None, *, freed_bytes: int = 0) -> CleanResult:
+def _cleaned(
+    cleaning: Cleaning, stopped_by: KcompactError | None, *, freed_bytes: int = 0
+) -> SwappedPartition | CleanResult:
     """Clean an eligible partition in place, or count what that would give.
 
     Of a dry run, `stopped_by` is what it has found, and `freed_bytes` is the space that the run would have by then.
     """
+    if InOneTask.suits(cleaning):
+        with suppress(NeedsStagesError):
+            return _cleaned_by(InOneTask, cleaning, stopped_by, freed_bytes)
+    return _cleaned_by(InStages, cleaning, stopped_by, freed_bytes)
+
+
+def _cleaned_by(
+    way: Callable[[Cleaning], Writing], cleaning: Cleaning, stopped_by: KcompactError | None, freed_bytes: int
+) -> SwappedPartition | CleanResult:
     plan, options = cleaning.plan, cleaning.options
     started = time.monotonic()
-    prepared = cleaning.prepare()
-    map_s = time.monotonic() - started
-    map_bytes_read = map_bytes(plan)  # Reads the offset index, which the swap replaces.
-    cleaning.progress.check()
+    writing = way(cleaning)
+
+    def completed(result: CleanResult, after: PartitionLog, expired: tuple[ExpiredSegment, ...] = ()) -> CleanResult:
+        map_keys, map_bytes, map_s = writing.survey
+        return replace(
+            result,
+            stats=result.stats + CleanerStats(map_bytes_read=map_bytes, map_keys=map_keys),
+            end_offset=plan.first_uncleanable_offset,
+            engine=cleaning.executor.name,
+            times=replace(result.times, elapsed_s=time.monotonic() - started, map_s=map_s),
+            expired=expired,
+            notes=(*result.notes, *result.held_back_notes, *notes_on_active(plan, after, options)),
+        )
+
     if options.dry_run:
-        stats, counts, sizes, after = count_groups(prepared)
+        stats, counts, sizes, after = writing.count()
         stopped_by = stopped_by or _shortage(cleaning, sizes, freed_bytes)
         held_back = HeldBack.of(counts)
         result = CleanResult(plan=plan, status=Status.DRY_RUN, stats=stats, held_back=held_back, stopped_by=stopped_by)
-    else:
-        with _kept_segments(cleaning) as kept:
-            result = _written_and_swapped(cleaning, prepared, kept)
-        after = read_again(plan.log) if options.apply_retention and result.stopped_by is None else plan.log
-    may_delete = result.stopped_by is None or options.dry_run
-    expired = apply_retention(plan, after, cleaning.lock, options) if may_delete else ()
-    return replace(
-        result,
-        stats=result.stats + CleanerStats(map_bytes_read=map_bytes_read, map_keys=prepared.map_keys),
-        end_offset=plan.first_uncleanable_offset,
-        engine=cleaning.executor.name,
-        times=replace(result.times, elapsed_s=time.monotonic() - started, map_s=map_s),
-        expired=expired,
-        notes=(*result.notes, *result.held_back_notes, *notes_on_active(plan, after, options)),
-    )
+        return completed(result, after, apply_retention(plan, after, cleaning.lock, options))
+    with _kept_segments(cleaning) as kept:
+        swapped = _written_and_swapped(cleaning, writing, kept)
+    if not options.apply_retention:
+        return replace(swapped, result=completed(swapped.result, plan.log))
+    (result,) = end([swapped])
+    if result.stopped_by is not None:
+        return completed(result, plan.log)
+    after = read_again(plan.log)
+    return completed(result, after, apply_retention(plan, after, cleaning.lock, options))
 
 
 def _shortage(cleaning: Cleaning, sizes: Sequence[GroupSize], freed_bytes: int) -> NotEnoughSpaceError | None:
     plan, options = cleaning.plan, cleaning.options
     if options.output is not None:
-        return shortage_of_copy(plan, sizes, Path(options.output))
+        return shortage_of_copy(plan, sizes, as_path(options.output))
     disk = Disk.of(plan.log.directory).without(-freed_bytes)
     return shortage(plan, sizes, disk, keeps=options.keep_replaced is not None)
 
@@ -216,21 +238,20 @@ def _kept_segments(cleaning: Cleaning) -> Iterator[KeptLinks | None]:
         yield stack.enter_context(keep.partition(plan, lock))
 
 
-def _written_and_swapped(cleaning: Cleaning, prepared: PreparedClean, kept: KeptLinks | None) -> CleanResult:
-    """Write the groups wave by wave, swap them in, write the checkpoint, and remove the staging directory.
+def _written_and_swapped(cleaning: Cleaning, writing: Writing, kept: KeptLinks | None) -> SwappedPartition:
+    """Write the groups wave by wave and swap them in.
 
     The partition directory, the staging directory and the log directory are held open from here on, and everything is
     reached through these descriptors: their owner may put links in their places meanwhile.
     """
     plan = cleaning.plan
-    space = StagingSpace(cleaning, prepared)
-    space.require()
-    with OpenDirectory(plan.log.directory) as directory:
+    writing.require_space()
+    with ExitStack() as stack:
+        directory = stack.enter_context(OpenDirectory(plan.log.directory))
         cleaning.held_lock.require_parent_of(directory.path, directory.fd())
-        require_unchanged(directory, (file for segment in plan.log.segments for file in segment.files))
         staging = create_staging(directory)
         try:
-            written = _swap_in_waves(cleaning, space, directory, staging, kept)
+            written = _swap_in_waves(cleaning, writing, directory, staging, kept)
         except RecoveryNeededError:
             raise  # Recovery needs the staging directory.
         except BaseException:
@@ -245,75 +266,54 @@ def _written_and_swapped(cleaning: Cleaning, prepared: PreparedClean, kept: Kept
             times=CleaningTimes(sync_s=written.sync_s, verify_s=written.verify_s),
             swapped=SwappedGroups(replaced=tuple(written.segments), kept=() if kept is None else kept.groups),
         )
-        unwritten = _write_end(cleaning, directory)
-        if unwritten is not None:  # Recovery writes the checkpoint, from the manifest.
-            return replace(result, status=Status.CHECKPOINT_NOT_WRITTEN, stopped_by=unwritten)
-        try:
-            discard(directory, staging)
-        except LogChangedError as problem:
-            return replace(result, stopped_by=problem)
-        except (StorageError, NotEnoughSpaceError) as problem:
-            return replace(result, notes=(_still_there(problem, directory.path / staging),))
-        return result
-
-
-def _still_there(problem: KcompactError, staging: Path) -> Note:
-    return Note.of(NoteCode.STAGING_STAYS, path=staging, why=str(problem).splitlines()[0])
+        stack.pop_all()  # `end` closes the directory.
+        return SwappedPartition(cleaning=cleaning, directory=directory, staging=staging, result=result)
 
 
 def _swap_in_waves(
-    cleaning: Cleaning, space: StagingSpace, directory: OpenDirectory, staging: str, kept: KeptLinks | None
+    cleaning: Cleaning, writing: Writing, directory: OpenDirectory, staging: str, kept: KeptLinks | None
 ) -> WrittenGroups:
     """Write and swap in all groups, as many at a time as the space holds, and return what was written."""
-    plan, lock, check = cleaning.plan, cleaning.held_lock, cleaning.progress.check
-    with OpenDirectory.of_log_dir(plan.log.log_dir.path, lock) as log_dir:
-        identity = identity_of(directory, log_dir)
+    plan, lock = cleaning.plan, cleaning.held_lock
+    identity = identity_under_lock(directory, lock)
     where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
     total = WrittenGroups()
     # Closed in any case, because each wave has reserved its space.
-    with closing(space.waves()) as waves:
+    with closing(writing.waves()) as waves:
         for wave in waves:
-            take_back(directory, staging)
-            written = write_groups(space.prepared, wave, where)
+            if total.segments:
+                take_back(directory, staging)
+            written = writing.write(wave, where)
             total += written
-            for segment in written.segments:
-                carry_over(directory, staging, segment)
-            if kept is not None:
-                kept.keep(directory, written.segments, check)
             # Recovery compares the checkpoint with the segment that follows these groups.
             is_end = len(total.segments) == len(plan.groups) and wave[-1] == len(plan.groups) - 1
-            write_manifest(
-                directory,
-                staging,
-                written.segments,
-                identity=identity,
-                end_offset=plan.first_uncleanable_offset if is_end else None,
-            )
-            require_unchanged(directory, _untouched(plan))
-            require_unused(directory.path)
-            seals = hand_over(directory, staging, written.segments)
-            for segment in written.segments:
-                check()  # A swap that has begun is always finished.
-                if kept is not None:
-                    kept.has_swapped = True
-                replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans, seals=seals)
+            end_offset = plan.first_uncleanable_offset if is_end else None
+            _swap_wave(cleaning, written.segments, directory, staging, kept, identity=identity, end_offset=end_offset)
     return total
 
 
-def _write_end(cleaning: Cleaning, directory: OpenDirectory) -> CheckpointNotWrittenError | None:
-    """Write the checkpoint after the last swap. Return the error if that fails: the segments are cleaned anyway."""
-    plan, lock = cleaning.plan, cleaning.held_lock
-    try:
-        lock.check()
-        require_unchanged(directory, _untouched(plan))
-        with OpenDirectory.of_log_dir(plan.log.log_dir.path, lock) as log_dir:
-            write_checkpoint(log_dir, plan.log.topic_partition, plan.first_uncleanable_offset)
-    except Exception as problem:
-        return CheckpointNotWrittenError(path=plan.log.directory, problem=as_failure(problem))
-    return None
-
-
-def _untouched(plan: CleanPlan) -> list[FileIdentity]:
-    """Return the files that no cleaning changes. The lock keeps other writers out; a change shows one without it."""
-    untouched = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
-    return [*untouched, *plan.log.orphans]
+def _swap_wave(
+    cleaning: Cleaning,
+    segments: Sequence[CleanedSegment],
+    directory: OpenDirectory,
+    staging: str,
+    kept: KeptLinks | None,
+    *,
+    identity: PartitionIdentity,
+    end_offset: int | None,
+) -> None:
+    """Replace groups with their segments, which are completely written to the staging directory."""
+    plan, lock, check = cleaning.plan, cleaning.held_lock, cleaning.progress.check
+    for segment in segments:
+        carry_over(directory, staging, segment)
+    if kept is not None:
+        kept.keep(directory, segments, check)
+    write_manifest(directory, staging, segments, identity=identity, end_offset=end_offset)
+    require_unchanged(directory, untouched(plan))
+    require_unused(directory.path, [file for segment in plan.log.segments for file in segment.files])
+    seals = hand_over(directory, staging, segments)
+    for segment in segments:
+        check()  # A swap that has begun is always finished.
+        if kept is not None:
+            kept.has_swapped = True
+        replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans, seals=seals)

@@ -16,7 +16,7 @@ from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import Suffix
 from kcompact.host.disk import Storage
 from kcompact.log.directory import PartitionLog
-from kcompact.log.lock import require_lockable
+from kcompact.log.lock import LogDirLock, require_lockable
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, due_now
@@ -28,10 +28,13 @@ from kcompact.swap.staging import require_stageable, require_writable
 from kcompact.swap.steps import stale_deleted_names
 
 
-def obstacle(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool = False) -> KcompactError | None:
+def obstacle(
+    plan: CleanPlan, options: CleanOptions, *, lock: LogDirLock | None = None, on_other_machines: bool = False
+) -> KcompactError | None:
     """Return the error that stops what `options` want done with a partition, None if nothing does.
 
-    `on_other_machines`: the workers of a cluster need shared storage, so it is no obstacle.
+    With the held `lock`, what concerns the whole log directory is found out once. `on_other_machines`: the workers of a
+    cluster need shared storage, so it is no obstacle.
 
     A lock that another process holds is not an obstacle here: the run takes the lock before it plans. The output of
     copies is checked by `copies.output_of`, for all partitions together.
@@ -39,15 +42,18 @@ def obstacle(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool 
     try:
         with storage_errors(plan.log.directory):
             if options.output is None:
-                _require_changeable(plan, options, on_other_machines=on_other_machines)
+                _require_changeable(plan, options, lock, on_other_machines=on_other_machines)
     except KcompactError as problem:
         return problem
     return None
 
 
-def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_machines: bool) -> None:
+def _require_changeable(
+    plan: CleanPlan, options: CleanOptions, lock: LogDirLock | None, *, on_other_machines: bool
+) -> None:
     log_dir = plan.log.log_dir.path
-    require_lockable(log_dir)
+    if lock is None:
+        require_lockable(log_dir)
     expired = due_now(plan) if options.apply_retention else ()
     to_clean = options.turn(plan)
     if (to_clean.eligible or expired) and not on_other_machines:
@@ -65,7 +71,10 @@ def _require_changeable(plan: CleanPlan, options: CleanOptions, *, on_other_mach
             require_project(directory, _deletable(plan.log, expired))
             require_replaceable(directory, LEADER_EPOCH_CHECKPOINT)
     if to_clean.eligible or (to_clean.checkpoint_reset and plan.config.compacts):
-        require_checkpoint(log_dir)
+        if lock is None:
+            require_checkpoint(log_dir)
+        else:
+            lock.once("checkpoint can be written", lambda: require_checkpoint(log_dir))
 
 
 def require_own_storage(directory: Path) -> None:

@@ -19,16 +19,19 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kcompact.clean.stages import Executor, Progress, RoundProgress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
-from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions
+from kcompact.cleaner.ending import EndingGroups, SwappedPartition
+from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions, engine_options
 from kcompact.cleaner.in_use import Locks, UseCheck
 from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status
-from kcompact.cleaner.partition import perform
+from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.preflight import storage_notes
 from kcompact.cleaner.small_partitions import small_side_by_side
 from kcompact.config.settings import parse_override
@@ -48,7 +51,7 @@ from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchan
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import due_now
-from kcompact.plan.discovery import canonical, find_partitions, named_path
+from kcompact.plan.discovery import canonical, find_partitions, source_path
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import make_plan, refusal, retention_refusal
 from kcompact.plan.run_notes import (
@@ -66,6 +69,9 @@ from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
 from kcompact.swap.recovery import recover
 
+if TYPE_CHECKING:
+    from kcompact.engine.spark import OnSpark
+
 
 def clean_log_dir(
     path: str | os.PathLike[str],
@@ -73,7 +79,7 @@ def clean_log_dir(
     *,
     plan_options: PlanOptions | None = None,
     options: CleanOptions | None = None,
-    engine: EngineOptions | str | None = None,
+    engine: EngineOptions | OnSpark | str | None = None,
     progress: RoundProgress | None = None,
 ) -> RoundResult:
     """Clean the eligible partitions of a log directory, dirtiest first, and return what was done with each.
@@ -81,18 +87,18 @@ def clean_log_dir(
     Does in one call what the command `clean` does without a question: locks the log directory, recovers interrupted
     swaps, plans, cleans and writes the checkpoints. `path` may also be one partition directory. `config` has settings
     under the names of `--config`: `{"cleanup.policy": "compact", "orders:min.compaction.lag.ms": "0"}`; it comes before
-    the other sources of `plan_options`, whose default is the clock's time. `engine` may be a name; the default is
-    that of `EngineOptions`: Spark with its options or for much work, else this process.
+    the other sources of `plan_options`, whose default is the clock's time. `engine` may be a name, or `OnSpark(spark)`
+    for a Spark session that runs; the default is that of `EngineOptions`: Spark with its options or for much work, else
+    this process.
 
     The failure of one partition does not stop the others: see `RoundResult.exit_code` and `raise_failure`.
     Raises ConfigError for a wrong setting or option, RefusedError for a path without partitions, and when no partition
     matches `topics`.
     """
-    with storage_errors(named_path(path)):
+    with storage_errors(source_path(path)):
         find_partitions([path])
     plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True), config)
-    engine = EngineOptions(name=engine) if isinstance(engine, str) else engine
-    with begin_round([named_path(path)], plan_options, options or CleanOptions(), engine or EngineOptions()) as round_:
+    with begin_round([source_path(path)], plan_options, options or CleanOptions(), engine_options(engine)) as round_:
         return round_.clean(progress)
 
 
@@ -123,6 +129,10 @@ class Round:
     journal: Journal | None
     _full: NotEnoughSpaceError | None = field(default=None, init=False)
     """Of a round of copying: the first lack of space. What is not begun by then would fill the disk again."""
+    _results: dict[Path, CleanResult] = field(default_factory=dict, init=False)
+    """The results of partitions that have ended."""
+    _in_journal: set[Path] = field(default_factory=set, init=False)
+    """The partitions with a first line in the journal."""
 
     @property
     def engine(self) -> EngineChoice | None:
@@ -165,22 +175,38 @@ class Round:
             def clean(outcome: PartitionOutcome) -> PartitionOutcome:
                 own_progress = progress.of(outcome.directory)
                 try:
-                    return self._clean_one(outcome, executor_for(own_progress), own_progress)
+                    return self._clean_one(outcome, executor_for(own_progress), own_progress, groups)
                 finally:
                     own_progress.end()
 
-            # The limit on bytes per second holds for one cleaning.
-            threads = self.engines.side_by_side if self.options.max_bytes_per_second is None else 1
+            def clean_run(outcomes: Sequence[PartitionOutcome]) -> list[PartitionOutcome]:
+                return list(small_side_by_side(outcomes, clean, how))
+
+            how = self.engines.side_by_side
+            if self.options.max_bytes_per_second is not None:
+                how = how._replace(threads=1)  # The limit on bytes per second holds for one cleaning.
             # Those that only lose old segments come first, so that the others have more space.
             only_deleted = sum(_only_loses_segments(each, self.options) for each in self.outcomes)
-            cleaned = list(small_side_by_side(self.outcomes[:only_deleted], clean, threads=threads))
-            cleaned += small_side_by_side(self.outcomes[only_deleted:], clean, threads=threads)
+            with EndingGroups(self._ended) as groups:
+                cleaned = clean_run(self.outcomes[:only_deleted]) + clean_run(self.outcomes[only_deleted:])
+            cleaned = [self._with_result(each) for each in cleaned]
             if not self.options.only_reads and self.keep is None:
-                _clean_what_fits_now(cleaned, clean)
+
+                def clean_now(outcome: PartitionOutcome) -> PartitionOutcome:
+                    with groups:
+                        outcome = clean(outcome)
+                    return self._with_result(outcome)
+
+                _clean_what_fits_now(cleaned, clean_now)
             yield from cleaned
 
-    def _clean_one(self, outcome: PartitionOutcome, executor: Executor, progress: Progress) -> PartitionOutcome:
-        """Clean one partition and return it with the result or the error."""
+    def _clean_one(
+        self, outcome: PartitionOutcome, executor: Executor, progress: Progress, groups: EndingGroups
+    ) -> PartitionOutcome:
+        """Clean one partition and return it with the result or the error.
+
+        A partition that waits for its checkpoint is returned as it is: `_ended` gets its result.
+        """
         if outcome.plan is None or outcome.error is not None or outcome.result is not None:
             return outcome
         try:
@@ -189,6 +215,8 @@ class Round:
             return self._not_reached(outcome, problem)
         if self._full is not None:
             return self._not_reached(outcome, self._full)
+        if not self.engines.side_by_side.takes(outcome):
+            groups.end()  # Others would wait for long.
         try:
             with storage_errors(outcome.directory):
                 cleaning = Cleaning(
@@ -200,45 +228,63 @@ class Round:
                     output=self.output,
                     keep=self.keep,
                 )
-                result = self._journaled(cleaning)
-            return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
+                done = self._journaled(cleaning)
         except Exception as problem:
             failure = as_failure(problem)
             if self.output is not None and not self.options.dry_run and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
             return replace(outcome, error=failure)
+        if isinstance(done, SwappedPartition):
+            groups.add(done)
+            if not self.engines.side_by_side.takes(outcome):
+                groups.end()
+        else:
+            self._ended([done])
+        return outcome
 
-    def _journaled(self, cleaning: Cleaning) -> CleanResult:
-        """Clean one partition between its lines of the journal. Without the first line nothing is cleaned."""
+    def _journaled(self, cleaning: Cleaning) -> SwappedPartition | CleanResult:
+        """Clean one partition after its first line of the journal, without which nothing is cleaned."""
         plan = cleaning.plan
         if self.journal is None or not self._would_change(plan):
             return self._clean_unchanged(cleaning)
         self.journal.begin(plan)
+        self._in_journal.add(plan.log.directory)
         try:
-            result = self._clean_unchanged(cleaning)
+            return self._clean_unchanged(cleaning)
         except Exception as problem:
             with suppress(KcompactError):
-                self.journal.end(plan, None, as_failure(problem))
+                self.journal.fail(plan, as_failure(problem))
             raise
-        try:
-            self.journal.end(plan, result, result.stopped_by)
-        except KcompactError as problem:
-            why = str(problem).splitlines()[0]
-            note = Note.of(NoteCode.JOURNAL_INCOMPLETE, name=plan.log.directory.name, why=why)
-            return replace(result, notes=(*result.notes, note))
-        return result
 
-    def _clean_unchanged(self, cleaning: Cleaning) -> CleanResult:
+    def _ended(self, results: Sequence[CleanResult]) -> None:
+        """Write the last lines of the journal of some partitions, and keep their results."""
+        begun = [each for each in results if each.directory in self._in_journal]
+        if self.journal is not None and begun:
+            try:
+                self.journal.end(begun)
+            except KcompactError as problem:
+                why = str(problem).splitlines()[0]
+                results = [replace(each, notes=(*each.notes, _incomplete_journal(each, why))) for each in results]
+        self._results.update((each.directory, each) for each in results)
+
+    def _with_result(self, outcome: PartitionOutcome) -> PartitionOutcome:
+        """Return a partition with the result of its cleaning, if it has ended."""
+        result = self._results.pop(outcome.directory, None)
+        if result is None:
+            return outcome
+        return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
+
+    def _clean_unchanged(self, cleaning: Cleaning) -> SwappedPartition | CleanResult:
         """Clean by a plan; beside a running broker, by a new plan if the planned segments were changed meanwhile."""
         planned = cleaning.plan
 
-        def clean_current(log_dir: LogDir) -> CleanResult:
+        def clean_current(log_dir: LogDir) -> SwappedPartition | CleanResult:
             current = planned
             if log_dir is not planned.log.log_dir:
                 current = make_plan(planned.log.directory, planned.config, self.plan_options, log_dir=log_dir)
                 current = replace(current, comes_later=planned.comes_later, replicas=planned.replicas)
             with damage_only_if_unchanged(current.log):
-                return perform(replace(cleaning, plan=current))
+                return swap_in(replace(cleaning, plan=current))
 
         return read_unchanged(planned.log.files, planned.log.log_dir, clean_current, watches=False)
 
@@ -254,6 +300,10 @@ class Round:
         if plan.eligible or self.options.output is not None:
             return True
         return self.options.apply_retention and bool(due_now(plan))
+
+
+def _incomplete_journal(result: CleanResult, why: str) -> Note:
+    return Note.of(NoteCode.JOURNAL_INCOMPLETE, name=result.directory.name, why=why)
 
 
 def _skipped(outcome: PartitionOutcome) -> CleanResult:
@@ -296,7 +346,8 @@ def begin_round(
         changed = [] if options.only_reads else _log_dirs_to_change(outcomes, options)
         if options.journal is not None and changed:
             journal = stack.enter_context(Journal(Path(options.journal), directories, options))
-        engine = Engine(engine_options, stack, bytes_to_read=_bytes_to_read(outcomes))
+        places = [outcome.directory for outcome in outcomes] + ([] if output is None else [output.path])
+        engine = Engine(engine_options, stack, bytes_to_read=_bytes_to_read(outcomes), paths=places)
         doubts = (*time_notes(outcomes, plan_options), *assumption_notes(outcomes))
         yield Round(
             outcomes=tuple(outcomes),
@@ -398,16 +449,23 @@ def _planned(
         planner.require_settings(directory)
         planner.require_replicas(directory)
         lock, log_dir = locks.of(directory), None
-        if lock is not None or not planner.log_dirs.of(directory).is_running:
-            in_use.look_at(directory)
+        looks = lock is not None or not planner.log_dirs.of(directory).is_running
         if lock is not None:
+            look = partial(in_use.look_at, directory)
             with uninterrupted():
-                report = recover(directory, log_dir=directory.parent, lock=lock)
+                report = recover(directory, log_dir=directory.parent, lock=lock, before=look)
             if report.changed:
                 recovered[directory] = report.action
                 # Recovery may have written the checkpoint, so the log directory is read again.
                 log_dir = LogDirs().of(directory)
-        plan = planner.plan(directory, log_dir=log_dir)
+        try:
+            plan = planner.plan(directory, log_dir=log_dir)
+        except KcompactError:
+            if looks:
+                in_use.look_at(directory)
+            raise
+        if looks:
+            in_use.look_at(directory, [file for segment in plan.log.segments for file in segment.files])
         return PartitionOutcome.of(plan if plan.log.log_dir.is_log_dir else _noted_as_copy(plan))
 
     outcomes = walk_partitions(directories, visit, PartitionOutcome.failed)

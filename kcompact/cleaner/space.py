@@ -27,7 +27,7 @@ from kcompact.cleaner.order import Need, best_order, least_free_bytes, least_fre
 from kcompact.errors import NotEnoughSpaceError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.names import time_index_name
-from kcompact.host.disk import Disk, nearest_existing
+from kcompact.host.disk import Disk, device_of
 from kcompact.log.files import FileIdentity
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
@@ -42,6 +42,13 @@ _KEPT_DIRECTORY_BLOCKS = 4
 _CHECKPOINT_ENTRY_BYTES = 300
 _KEPT_HINT = "without --keep-replaced less is needed, because deleted files free their space"
 _POLL_S = 0.2
+_TASK_PARTS = 32
+"""A task may fill at most this part of what is free when it begins, unless its partition takes more now."""
+_TASK_FACTOR = 8
+"""A task may fill at most so many times what its partition takes now: bounds are generous (`docs/pipeline.md`)."""
+_TASK_SPARE = 32
+_TASK_FIXED_BYTES = 1 << 20
+"""What a task may fill besides: this part of what its partition takes, and this for indexes, names and manifest."""
 
 Result = TypeVar("Result")
 
@@ -55,6 +62,10 @@ class Wave(NamedTuple):
     groups: list[int]
     needed_bytes: int
     manifest_bytes: int
+
+
+_PLENTY = 8
+"""So many times the bytes of all groups are more than enough, whatever the old files free."""
 
 
 class _Sizes:
@@ -127,6 +138,19 @@ class _Sizes:
             wave_bytes, manifest_of_wave_bytes = needed_bytes, manifest_bytes
         return Wave(sorted(groups), wave_bytes, manifest_of_wave_bytes)
 
+    def at_once_bytes(self, disk: Disk) -> int:
+        """Return the most space that all groups take in one wave."""
+        groups_bytes = sum(self._manifest_bytes.values())
+        staged_bytes = sum(self._staged_bytes(number, disk) for number in self.sizes)
+        appended_bytes = max((size.appended_bytes for size in self.sizes.values()), default=0)
+        fixed_bytes = self._manifest_space(groups_bytes, disk) + self._names_bytes(disk) + self._end_bytes(disk)
+        return staged_bytes + self._content_bytes(appended_bytes, disk) + fixed_bytes
+
+    @property
+    def fit_a_manifest(self) -> bool:
+        """Whether one manifest holds all groups."""
+        return sum(self._manifest_bytes.values()) <= MAX_BYTES
+
     def copied_bytes(self, disk: Disk) -> int:
         """Return the most space that a copy takes: all groups, and the files that are copied as they are."""
         plan = self._plan
@@ -140,15 +164,22 @@ class _Sizes:
         return staged_bytes + self._content_bytes(appended_bytes, disk) + copied_bytes + manifest_bytes + shared_bytes
 
     def _need(self, number: int, disk: Disk) -> Need:
+        if self._is_plenty(disk):
+            return self._found_need(number, disk, frees=False)
         if number not in self._needs:
-            self._needs[number] = self._found_need(number, disk)
+            self._needs[number] = self._found_need(number, disk, frees=not self._keeps)
         return self._needs[number]
 
-    def _found_need(self, number: int, disk: Disk) -> Need:
+    def _is_plenty(self, disk: Disk) -> bool:
+        """Return whether all groups fit several times, so that the old files need not be looked at."""
+        all_bytes = sum(self._found_need(number, disk, frees=False).peak_bytes for number in self.sizes)
+        return disk.free_bytes > _PLENTY * all_bytes
+
+    def _found_need(self, number: int, disk: Disk, *, frees: bool) -> Need:
         size = self.sizes[number]
         staged_bytes, freed_bytes = self._staged_bytes(number, disk), 0
         manifest_bytes = self._manifest_space(self._manifest_bytes[number], disk)
-        if not self._keeps:
+        if frees:
             files = self._segments[number].replaces
             freed_bytes = freed_by_deleting(self._plan.log.directory, files, disk.block_bytes)
         return Need(
@@ -261,6 +292,49 @@ def _fitting(output: Path, needed_bytes: int, disk: Disk) -> tuple[None, int] | 
     return None, needed_bytes
 
 
+def reserved_for_task(
+    plan: CleanPlan, place: Path, progress: Progress, *, is_copy: bool
+) -> tuple[Disk, Callable[[], None]]:
+    """Reserve space at `place` for a partition that is not scanned yet; return it as a disk, and the release.
+
+    What is needed is not known, so it is a small part of what is free, but not less than what the partition takes now.
+    Waits while other cleanings have reservations and that is not free; then raises NotEnoughSpaceError.
+    """
+    size_bytes = sum(file.size_bytes for segment in plan.segments for file in segment.files)
+    if is_copy:
+        size_bytes = sum(file.size_bytes for segment in plan.log.segments for file in segment.files)
+    least_bytes = size_bytes + size_bytes // _TASK_SPARE + _TASK_FIXED_BYTES
+
+    def choose(disk: Disk) -> tuple[Disk, int] | NotEnoughSpaceError:
+        if least_bytes > disk.free_bytes:
+            return NotEnoughSpaceError(path=place, needed_bytes=least_bytes, free_bytes=disk.free_bytes)
+        part_bytes = max(least_bytes, min(_TASK_FACTOR * least_bytes, disk.free_bytes // _TASK_PARTS))
+        return disk._replace(free_bytes=part_bytes), part_bytes
+
+    return _RESERVATIONS.take(place, choose, progress)
+
+
+def fitting_at_once(prepared: PreparedClean, disk: Disk, *, is_copy: bool, keeps: bool) -> PreparedClean | None:
+    """Return what to write if all groups fit the disk in one wave, or as a copy: by their bounds, or counted. Or None.
+
+    Raises as `count_sizes`.
+    """
+    plan = prepared.plan
+
+    def fits(sizes: Sequence[GroupSize], *, is_exact: bool) -> bool:
+        found = _Sizes(plan, dict(enumerate(sizes)), keeps=keeps, is_exact=is_exact)
+        if is_copy:
+            return found.copied_bytes(disk) <= disk.free_bytes
+        return found.fit_a_manifest and found.at_once_bytes(disk) <= disk.free_bytes
+
+    if fits(most_sizes(prepared), is_exact=False):
+        return prepared
+    exact = count_sizes(prepared, range(len(plan.groups)))
+    if fits(exact, is_exact=True):
+        return prepared
+    return prepared.in_whole_groups() if fits([size.joined for size in exact], is_exact=True) else None
+
+
 class StagingSpace:
     """The space for the staged files of one cleaning. `prepared` is what to write, as it fits."""
 
@@ -357,7 +431,7 @@ class _Reservations:
         Waits while other cleanings have reservations and `choose` returns an error; then raises it.
         """
         with self._changed:
-            others = self._reserved_bytes.setdefault(nearest_existing(place).stat().st_dev, [])
+            others = self._reserved_bytes.setdefault(device_of(place), [])
             # What another cleaning has written already counts twice here; it is waited for.
             while isinstance(chosen := choose(Disk.of(place).without(sum(others))), NotEnoughSpaceError):
                 if not others:

@@ -17,7 +17,6 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, read_parts
 from kcompact.cli.output.file_entries import base_offset_of, is_log
 from kcompact.cli.output.progress import ListProgress
-from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
@@ -26,6 +25,7 @@ from kcompact.inspect.contents import file_size
 from kcompact.log.directory import LogDir, PartitionLog, is_running, read_log, read_log_dir
 from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.index_files import position_near
+from kcompact.log.left_out import LeftOutParts
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.unchanged_reading import read_unchanged

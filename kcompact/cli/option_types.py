@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kcompact.bucket.path import is_address, parts_of
+from kcompact.bucket.scratch import as_path
 from kcompact.format.text_lines import parse_digits
 
 if TYPE_CHECKING:
@@ -29,17 +31,41 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
-class NamedPath(click.Path):
-    """A path, as a `Path`. An empty text is an error: `Path("")` is the current directory."""
+def _mirrored(address: str) -> Path:
+    """Return the path of an address. Notes on unfinished uploads go to standard error."""
+    from kcompact.bucket.mirror import MIRROR
+    from kcompact.cli.output import streams
+    from kcompact.plan.discovery import source_path
+    from kcompact.plan.run_notes import unfinished_uploads
 
-    def __init__(self, **checks: bool) -> None:
+    path = source_path(address)
+    streams.tell_notes(unfinished_uploads(MIRROR.take_orphans()))
+    return path
+
+
+class NamedPath(click.Path):
+    """A path, as a `Path`. An empty text is an error: `Path("")` is the current directory.
+
+    With `reads_buckets` it may be the address of a log directory or a partition in a bucket, which is mirrored; with
+    `writes_buckets` that of a prefix to write to.
+    """
+
+    def __init__(self, *, reads_buckets: bool = False, writes_buckets: bool = False, **checks: bool) -> None:
         super().__init__(path_type=Path, **checks)
+        self._reads_buckets, self._writes_buckets = reads_buckets, writes_buckets
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             from kcompact.plan.discovery import EMPTY_PATH
 
             self.fail(EMPTY_PATH if self.dir_okay else "the path is empty", param, ctx)
+        if is_address(value):
+            if self._writes_buckets:
+                parts_of(value)
+                return as_path(value)
+            if not self._reads_buckets:
+                self.fail(f"'{_cut(value)}' is in a bucket; here only a local path is possible", param, ctx)
+            return _mirrored(value)
         return super().convert(value, param, ctx)
 
 

@@ -267,15 +267,15 @@ def _client(file: Path | None) -> ClientConfig | None:
 # Arguments and options of some commands
 
 
-def _paths(metavar: str, **completion: Any) -> Callable[[Function], Function]:
+def _paths(metavar: str, *, reads_buckets: bool = True, **completion: Any) -> Callable[[Function], Function]:
     # An unreadable path fails only that path, not the whole command, so click does not check it.
-    kind = NamedPath(readable=False)
+    kind = NamedPath(readable=False, reads_buckets=reads_buckets)
     return click.argument("paths", nargs=-1, required=True, metavar=metavar, type=kind, **completion)
 
 
 paths = _paths("PATH...", shell_complete=values.complete_directories)
 paths_of_any_kind = _paths("PATH...")
-log_dirs = _paths("LOG_DIR...", shell_complete=values.complete_directories)
+log_dirs = _paths("LOG_DIR...", reads_buckets=False, shell_complete=values.complete_directories)
 
 topics = click.option("--topic", "topics", cls=SharedOption, **_TOPICS)
 """For a command without the other settings."""

@@ -67,7 +67,8 @@ def named_in(
     A command that needs all segments refuses single files: `refused_by` is its name.
     """
     files = [path for path in paths if is_file(path)]
-    named = [path for path in paths if path not in files]
+    single = set(files)
+    named = [path for path in paths if path not in single]
     what = "directory" if refused_by else "file or directory"
     directories, unusable = named_partitions(named, entry, topics=options.topics, what=what)
     if refused_by:
@@ -79,13 +80,16 @@ def named_in(
 def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], beside: Sequence[LeftOut]) -> None:
     from kcompact.cli.output.entries import show_file, show_inspection
     from kcompact.cli.output.printer import Printer
-    from kcompact.views.plans import left_out_parts
+    from kcompact.views.plans import inspected_parts, left_out_parts
 
     printer = Printer()
     for number, entry in enumerate(entries):
         if number:
             printer.line()
         show_inspection(entry, printer)
+    if parts := inspected_parts(entries):
+        printer.line()
+        printer.parts(parts)
     for number, single in enumerate(file_entries):
         if number or entries:
             printer.line()

@@ -106,7 +106,8 @@ class ClusterMetadata:
     start; None if the registration has a version that is unknown. `feature_levels` has the levels of the features that
     the cluster has agreed on.
 
-    `snapshot` is the one that the state is based on; None when the log was replayed from offset 0.
+    `snapshot` is the one that the state is based on; None when the log was replayed from offset 0. `topics_by_id` has
+    the same topics as `topics`, which has them by name.
     """
 
     directory: Path
@@ -118,6 +119,10 @@ class ClusterMetadata:
     feature_levels: Mapping[str, int] = field(default_factory=dict)
     snapshot: MetadataSnapshotName | None = None
     notes: tuple[Note, ...] = ()
+    topics_by_id: Mapping[str, ClusterTopic] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topics_by_id", {topic.topic_id: topic for topic in self.topics.values()})
 
 
 def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
@@ -459,17 +464,16 @@ def cluster_config(metadata: ClusterMetadata, topic: str, *, node_id: int | None
 
 
 def why_stray(
-    metadata: ClusterMetadata, directory: Path, partition: TopicPartition, *, node_id: int | None
+    metadata: ClusterMetadata, topic_id: str | None, partition: TopicPartition, *, node_id: int | None
 ) -> str | None:
     """Return why a broker moves a replica aside as stray when it starts; None if it keeps it.
 
-    A replica is known by the topic id in `partition.metadata`, not by its name. With `node_id` None the broker is
+    A replica is known by its `topic_id` in `partition.metadata`, not by its name. With `node_id` None the broker is
     unknown. Rule: `BrokerMetadataPublisher.initializeManagers`, `LogManager.isStrayReplica`.
     """
-    topic_id = read_topic_id(directory)
     if topic_id is None:
         return f"no topic id: {PARTITION_METADATA} is missing"
-    topic = next((each for each in metadata.topics.values() if each.topic_id == topic_id), None)
+    topic = metadata.topics_by_id.get(topic_id)
     if topic is None:
         return "the topic is not in the cluster metadata"
     if partition.partition not in topic.partitions:
@@ -481,10 +485,10 @@ def why_stray(
     return None
 
 
-def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *, where: str) -> None:
-    """Raise StaleReplicaError when a directory's topic id differs from `known_id`, the id that `where` has.
+def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *, where: str) -> str | None:
+    """Return a directory's topic id, None without one. It must be `known_id`, the id that `where` has.
 
-    A directory without a topic id is accepted. Raises CorruptCheckpointError for a malformed `partition.metadata`.
+    Raises StaleReplicaError for another id, CorruptCheckpointError for a malformed `partition.metadata`.
     """
     directory_id = read_topic_id(directory)
     if directory_id is not None and directory_id != known_id:
@@ -494,3 +498,4 @@ def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *,
             f"for {partition.topic}. The topic was deleted and created again; this directory is from the deleted topic",
             hint="A broker moves such a directory aside when it starts. To clean it, copy it out of the log directory.",
         )
+    return directory_id

@@ -22,6 +22,7 @@ from kcompact.config.metadata_log import (
     cluster_config,
     read_cluster_metadata,
     read_meta_properties,
+    read_topic_id,
     why_stray,
 )
 from kcompact.config.server_properties import BrokerSearch
@@ -218,8 +219,10 @@ class _Resolver:
         notes += log_dir.metadata.notes
         topic = log_dir.metadata.topics.get(partition.topic)
         if topic is not None:
-            check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
-        why = why_stray(log_dir.metadata, directory, partition, node_id=self._node_id(log_dir))
+            topic_id = check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
+        else:
+            topic_id = read_topic_id(directory)
+        why = why_stray(log_dir.metadata, topic_id, partition, node_id=self._node_id(log_dir))
         if why is not None:
             notes.append(Note.of(NoteCode.STRAY_REPLICA, why=why))
         if topic is None:

@@ -15,15 +15,18 @@ from typing import BinaryIO, TypeVar
 
 from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Job, Progress, Scan, Stages
+from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Scan, Stages, Whole
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
 from kcompact.errors import RefusedError
+from kcompact.host import turns
 from kcompact.host.machine import available_cores
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.files import read_at
 
 POLL_S = 0.1
+_OUT_OF_TURN_BYTES = 2 << 20
+"""From so many bytes on, the kernels of a stage run long enough to let another thread work meanwhile."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -47,8 +50,10 @@ class SharedMemory:
     def part(self, workers: int, waiting: Callable[[], None]) -> Iterator[None]:
         """Take one of `workers` parts as soon as it is free. Calls `waiting` meanwhile, which may raise."""
         part = Fraction(1, workers)
-        while not self._taken(part):
-            waiting()
+        if not self._taken(part, wait_s=0):
+            with turns.out_of_turn():
+                while not self._taken(part, wait_s=POLL_S):
+                    waiting()
         try:
             yield
         finally:
@@ -69,9 +74,9 @@ class SharedMemory:
         with self._changed:
             self._held_bytes -= size_bytes
 
-    def _taken(self, part: Fraction) -> bool:
+    def _taken(self, part: Fraction, *, wait_s: float) -> bool:
         with self._changed:
-            if not self._changed.wait_for(lambda: self._free >= part, POLL_S):
+            if not self._changed.wait_for(lambda: self._free >= part, wait_s):
                 return False
             self._free -= part
             return True
@@ -94,11 +99,18 @@ class InProcess:
     parallelism: int = field(default_factory=available_cores)
     is_on_other_machines: bool = False
     scratch: str | None = None
+    whole_bytes: int = -1
+
+    def run_whole(
+        self, work: Callable[[Executor, int | None, Argument], Result], argument: Argument, whole: Whole
+    ) -> Result:
+        return work(self, whole.memory_bytes, argument)
 
     def scan_and_reduce(
         self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
     ) -> tuple[list[Scan], Iterable[Bucket]]:
-        self.progress.begin("scan", sum(split.size_bytes for splits in tasks for split in splits))
+        total_bytes = sum(split.size_bytes for splits in tasks for split in splits)
+        self.progress.begin("scan", total_bytes)
         throttle = self.throttle or Throttle(job.max_bytes_per_second)
         limit_bytes, memory = job.keys_bytes * self.parallelism, self.memory or SharedMemory()
         with _Blocks(job.bucket_count, limit_bytes, memory, self.scratch) as blocks:
@@ -117,8 +129,8 @@ class InProcess:
                 done(0)
                 return result
 
-            scanned = [scan for scans in self._run_tasks(job, tasks, scan_task) for scan in scans]
-            return scanned, self._run_tasks(job, range(job.bucket_count), reduce_task)
+            scanned = [scan for scans in self._run_tasks(job, tasks, scan_task, total_bytes) for scan in scans]
+            return scanned, self._run_tasks(job, range(job.bucket_count), reduce_task, total_bytes)
 
     def write(
         self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
@@ -130,14 +142,19 @@ class InProcess:
         def write_task(parts: Sequence[WriteTask], done: Callable[[int], None]) -> list[WrittenPart]:
             return [write_part(job, part, staging, Pace(throttle, done)) for part in parts]
 
-        return [part for written in self._run_tasks(job, tasks, write_task) for part in written]
+        return [part for written in self._run_tasks(job, tasks, write_task, total_bytes) for part in written]
 
     def _run_tasks(
-        self, job: ScanJob, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]
+        self,
+        job: ScanJob,
+        tasks: Sequence[Task],
+        run: Callable[[Task, Callable[[int], None]], Result],
+        total_bytes: int = 0,
     ) -> list[Result]:
         """Return `run(task, done)` for each task, in order.
 
         `run` calls `done` with the number of source bytes that it has processed. `done` raises if the run must stop.
+        If the tasks read many bytes, another thread gets the turn meanwhile.
         """
 
         def run_with_memory(task: Task, done: Callable[[int], None]) -> Result:
@@ -146,14 +163,20 @@ class InProcess:
             with self.memory.part(job.workers, lambda: done(0)):
                 return run(task, done)
 
+        if total_bytes >= _OUT_OF_TURN_BYTES:
+            with turns.out_of_turn():
+                return self._run(tasks, run_with_memory)
+        return self._run(tasks, run_with_memory)
+
+    def _run(self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]) -> list[Result]:
         if min(len(tasks), self.parallelism) <= 1:
 
             def done(size_bytes: int) -> None:
                 self.progress.advance(size_bytes)
                 self.progress.check()
 
-            return [run_with_memory(task, done) for task in tasks]
-        return self._side_by_side(tasks, run_with_memory)
+            return [run(task, done) for task in tasks]
+        return self._side_by_side(tasks, run)
 
     def _side_by_side(
         self, tasks: Sequence[Task], run: Callable[[Task, Callable[[int], None]], Result]

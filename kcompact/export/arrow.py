@@ -63,7 +63,7 @@ class ArrowWriter:
 
     def write(self, run: RecordRun, rows: Column, source: Source, extra: Sequence[Extra] = ()) -> None:
         """Write some records of a run. They are in the file after `close` at the latest."""
-        for first, end in _pieces(run, rows):
+        for first, end in pieces(run, rows):
             more = [each._replace(values=each.values[first:end]) for each in extra]
             batch = record_batch(run, rows[first:end], source, self._topics, with_data=self._with_data, extra=more)
             self._waiting.append(batch)
@@ -103,9 +103,9 @@ def record_batch(
     names = {Kind.TOPIC: topics, Kind.TIMESTAMP_TYPE: TIMESTAMP_TYPES, Kind.CODEC: CODECS}
     arrays = {field.name: _array(field, names) for field in _with_numbers(columns.head(run, rows, source))}
     if with_data:
-        arrays["key"] = _binary(run.data, run.key_start[rows], run.key_size[rows])
-        arrays["value"] = _binary(run.data, run.value_start[rows], run.value_size[rows])
-    arrays["headers" if with_data else "header_keys"] = _headers(run, rows, with_data=with_data)
+        arrays["key"] = binary_array(run.data, run.key_start[rows], run.key_size[rows])
+        arrays["value"] = binary_array(run.data, run.value_start[rows], run.value_size[rows])
+    arrays["headers" if with_data else "header_keys"] = header_lists(run, rows, with_data=with_data)
     arrays |= {each.name: pa.array(each.values, _EXTRA_TYPES[each.type]) for each in extra}
     arrays |= {field.name: _array(field, names) for field in _with_numbers(columns.tail(run, rows))}
     return pa.RecordBatch.from_pydict(arrays)
@@ -132,7 +132,7 @@ def _array(field: Field, names: dict[Kind, Sequence[str]]) -> pa.Array:
     return pa.array(values, mask=field.is_null).cast(kind)
 
 
-def _binary(data: Bytes, start: Column, size: Column) -> pa.Array:
+def binary_array(data: Bytes, start: Column, size: Column) -> pa.Array:
     """Return the fields of bytes at these positions; a size of -1 is null."""
     is_null = size < 0
     end = start + np.where(is_null, 0, size)
@@ -154,15 +154,15 @@ def _binary(data: Bytes, start: Column, size: Column) -> pa.Array:
     return fields.take(pa.array(element, mask=is_null)).cast(pa.binary())
 
 
-def _headers(run: RecordRun, rows: Column, *, with_data: bool) -> pa.Array:
+def header_lists(run: RecordRun, rows: Column, *, with_data: bool) -> pa.Array:
     """Return the record headers: lists of names and values, or of the names."""
     counts = run.headers_count[rows]
     lists = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
     name_start, name_size, value_start, value_size = _header_positions(run, rows, lists)
-    names = _text(_binary(run.data, name_start, name_size))
+    names = _text(binary_array(run.data, name_start, name_size))
     if not with_data:
         return pa.ListArray.from_arrays(pa.array(lists, pa.int32()), names)
-    values = _binary(run.data, value_start, value_size)
+    values = binary_array(run.data, value_start, value_size)
     pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
     return pa.ListArray.from_arrays(pa.array(lists, pa.int32()), pairs)
 
@@ -215,8 +215,11 @@ def _text(array: pa.Array) -> pa.Array:
         return pa.array([java_string(each) for each in array.to_pylist()], pa.string())
 
 
-def _pieces(run: RecordRun, rows: Column) -> Iterator[tuple[int, int]]:
+def pieces(run: RecordRun, rows: Column) -> Iterator[tuple[int, int]]:
     """Yield first and end of pieces of the records with so few bytes that an array of Arrow can hold them."""
+    if len(run.data) < _PIECE_BYTES:
+        yield 0, len(rows)
+        return
     size = np.maximum(run.key_size[rows], 0) + np.maximum(run.value_size[rows], 0)
     piece = np.cumsum(size) // _PIECE_BYTES
     starts = np.flatnonzero(np.diff(piece, prepend=-1)).tolist()

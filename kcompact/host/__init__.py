@@ -11,5 +11,6 @@ Imports: `readable`.
     other_processes   which other processes have files open, and their command lines
     process_end       what is undone when the process ends at once; no core dumps
     throttle          the limit of `--max-bytes-per-second`
+    turns             threads of which one works while the others wait for the disk
     user_directories  this user's directories, for machine code and for the journal
 """

@@ -48,11 +48,10 @@ def remedy(problem: OSError) -> str:
 
 def may_give_to(owner: os.stat_result, directory: os.stat_result) -> bool:
     """Return whether this process can give a new file in a directory the owner and the group of another file."""
-    if may_change_owners():
-        return True
     # With this bit, new files have the group of the directory.
     own_groups = {directory.st_gid} if directory.st_mode & stat.S_ISGID else set()
-    return owner.st_uid == os.geteuid() and owner.st_gid in own_groups | {os.getegid(), *os.getgroups()}
+    is_own = owner.st_uid == os.geteuid() and owner.st_gid in own_groups | {os.getegid(), *os.getgroups()}
+    return is_own or may_change_owners()
 
 
 def may_change_owners() -> bool:

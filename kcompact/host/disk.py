@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import select
+import stat
+import threading
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -27,9 +30,13 @@ class Disk(NamedTuple):
     @staticmethod
     def of(path: Path) -> Disk:
         """Return the space for a path. It need not exist yet."""
-        existing = nearest_existing(path)
-        status = os.statvfs(existing)
-        in_memory = existing.is_dir() and Storage.of(existing).kind == "tmpfs"
+        try:
+            place = path.stat()
+        except OSError:
+            path = nearest_existing(path)
+            place = path.stat()
+        status = os.statvfs(path)
+        in_memory = stat.S_ISDIR(place.st_mode) and _kind_of(path, place) == "tmpfs"
         # A file system of user space may say nothing about its blocks.
         return Disk(status.f_bavail * status.f_frsize, max(1, status.f_frsize), in_memory)
 
@@ -58,11 +65,7 @@ class Storage(NamedTuple):
     @staticmethod
     def of(directory: Path) -> Storage:
         """Return the storage of a directory. Raises OSError if the directory cannot be opened."""
-        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return Storage(_kind_of_mount(fd))
-        finally:
-            os.close(fd)
+        return Storage(_kind_of(directory, directory.stat()))
 
     @property
     def is_shared(self) -> bool:
@@ -75,43 +78,86 @@ class Storage(NamedTuple):
         return self.kind in _OVERLAYS
 
 
-def covered_names(fd: int) -> frozenset[str]:
-    """Return the names in an open directory over which something is mounted: they can be neither renamed nor deleted.
+def covered_names(fd: int, names: Collection[str]) -> frozenset[str]:
+    """Return which names in an open directory something is mounted over: they can be neither renamed nor deleted.
 
     The mount may be of the same file system. Empty without `/proc`.
     """
-    return frozenset(_covered_names(fd))
+    return frozenset(_covered_names(fd, names))
 
 
-def _covered_names(fd: int) -> Iterator[str]:
-    mount = _mount_of(fd)
-    for each in _mounts():
+def _covered_names(fd: int, names: Collection[str]) -> Iterator[str]:
+    likely = [each for each in _MOUNT_TABLE.mounts() if each.point.name in names]
+    mount = _mount_of(fd) if likely else None
+    for each in likely:
         if each.parent == mount:
             with suppress(OSError):  # It lies outside of the root directory of this process, for example.
                 if os.path.samestat(each.point.parent.stat(), os.fstat(fd)):
                     yield each.point.name
 
 
-def _kind_of_mount(fd: int) -> str:
-    mount = _mount_of(fd)
-    return next((each.kind for each in _mounts() if each.number == mount), "")
+def _kind_of(directory: Path, status: os.stat_result) -> str:
+    """Return the kind of the file system of a directory, empty if it is unknown. Raises OSError."""
+    mounts = _MOUNT_TABLE.mounts()
+    kinds = {each.kind for each in mounts if each.device == status.st_dev}
+    if len(kinds) == 1:
+        return kinds.pop()
+    # The device of a file system can be another one than that of its mount, for example of btrfs.
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        mount = _mount_of(fd)
+    finally:
+        os.close(fd)
+    return next((each.kind for each in mounts if each.number == mount), "")
 
 
 class _Mount(NamedTuple):
-    """A mount: its number, that of the mount that it lies on, where it lies, and the kind of its file system."""
+    """A mount: its number, that of the mount that it lies on, where it lies, the device and kind of its file system."""
 
     number: int
     parent: int
+    device: int
     point: Path
     kind: str
 
 
-def _mounts() -> Iterator[_Mount]:
-    with suppress(OSError, IndexError, ValueError):
-        for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+class _MountTable:
+    """The mounts of this process, read again only when the kernel says that they have changed."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        self._mounts: tuple[_Mount, ...] = ()
+        self._reading = threading.Lock()
+
+    def mounts(self) -> tuple[_Mount, ...]:
+        """Return all mounts, none without `/proc`."""
+        with self._reading, suppress(OSError):
+            if self._fd is None:
+                self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+                self._changes = select.poll()
+                self._changes.register(self._fd, select.POLLERR | select.POLLPRI)
+                self._read(self._fd)
+            elif self._changes.poll(0):
+                self._read(self._fd)
+        return self._mounts
+
+    def _read(self, fd: int) -> None:
+        os.lseek(fd, 0, os.SEEK_SET)
+        self._mounts = tuple(_parsed_mounts(b"".join(iter(lambda: os.read(fd, 1 << 16), b""))))
+
+
+_MOUNT_TABLE = _MountTable()
+
+
+def _parsed_mounts(content: bytes) -> Iterator[_Mount]:
+    with suppress(IndexError, ValueError):
+        for line in content.splitlines():
             fields, _, rest = line.partition(b" - ")
-            number, parent, _, _, point = fields.split()[:5]
-            yield _Mount(int(number), int(parent), Path(os.fsdecode(_unescaped(point))), os.fsdecode(rest.split()[0]))
+            number, parent, device, _, point = fields.split()[:5]
+            major, minor = device.split(b":")
+            where = Path(os.fsdecode(_unescaped(point)))
+            kind = os.fsdecode(rest.split()[0])
+            yield _Mount(int(number), int(parent), os.makedev(int(major), int(minor)), where, kind)
 
 
 def _unescaped(point: bytes) -> bytes:
@@ -124,6 +170,14 @@ def _mount_of(fd: int) -> int | None:
         about = Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii")
         return int(next(line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:")))
     return None
+
+
+def device_of(path: Path) -> int:
+    """Return the file system of a path, which need not exist yet."""
+    try:
+        return path.stat().st_dev
+    except OSError:
+        return nearest_existing(path).stat().st_dev
 
 
 def nearest_existing(path: Path) -> Path:

@@ -7,9 +7,11 @@ no `/proc`. Only this module reads the wall clock: every decision takes its time
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -22,6 +24,24 @@ DEFAULT_DIVISOR = 4
 def default_memory_bytes(root: Path = Path("/")) -> int:
     """Return how many bytes of memory a cleaning may use by default. `root` as in `memory_limit_bytes`."""
     return memory_limit_bytes(root) // DEFAULT_DIVISOR
+
+
+OBJECTS_BETWEEN_COLLECTIONS = 50_000
+"""For a command that keeps the plans of thousands of partitions. Python's own number is 700."""
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Look for unreachable objects less often in the block, which keeps many small objects, and no large ones.
+
+    Python looks through the objects that were kept again and again: a tenth of the time for 5,000 partitions.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> int:

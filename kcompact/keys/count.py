@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact import kernels
+from kcompact.bucket.scratch import as_path
 from kcompact.clean.job import Split
 from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count, workers_for
 from kcompact.clean.stages import Executor
@@ -86,11 +87,12 @@ def _without(states: list[LogState], failed: list[tuple[Path, KcompactError]], p
     file = getattr(problem, "file", None) or getattr(problem, "path", None)
     if not isinstance(problem, CorruptDataError | RefusedError | LogChangedError | StorageError) or file is None:
         raise problem
-    owner = next((state for state in states if state.directory in (Path(file), *Path(file).parents)), None)
+    path = as_path(file)
+    owner = next((state for state in states if state.directory in (path, *path.parents)), None)
     is_change = isinstance(problem, LogChangedError | StorageError)
     if owner is None or (is_change and owner.plan.log.log_dir.is_running):
         raise problem
-    if isinstance(problem, CorruptDataError | BatchTooLargeError) and owner.end_before(problem, Path(file)):
+    if isinstance(problem, CorruptDataError | BatchTooLargeError) and owner.end_before(problem, path):
         return
     states.remove(owner)
     failed.append((owner.directory, problem))

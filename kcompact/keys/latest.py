@@ -102,7 +102,7 @@ def _latest(
 ) -> LatestRecords:
     plan, memory_bytes = state.plan, batch_memory_bytes(budget_bytes)
     split_bytes = split_bytes or split_bytes_of(state.files(), budget_bytes // workers)
-    splits = list(_stable(state.splits(split_bytes, memory_bytes, on_other_machines=False), state.stable_offset))
+    splits = list(stable_splits(state.splits(split_bytes, memory_bytes, on_other_machines=False), state.stable_offset))
     workers = workers_for(splits, split_bytes, memory_bytes, workers)
     keys_bytes = keys_bytes_of(budget_bytes, executor.parallelism)
     size_bytes = sum(split.size_bytes for split in splits)
@@ -139,7 +139,7 @@ def _latest(
     return LatestRecords(tuple(found), state.aborted, plan.log.log_start_offset)
 
 
-def _stable(splits: Iterable[Split], stable_offset: int) -> Iterator[Split]:
+def stable_splits(splits: Iterable[Split], stable_offset: int) -> Iterator[Split]:
     """Yield the splits up to the last stable offset, numbered. The last one may lose batches."""
     for number, split in enumerate(splits):
         if split.base_offset >= stable_offset:

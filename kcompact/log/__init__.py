@@ -12,6 +12,7 @@ Imports: `errors`, `format`, `kernels`.
     broker_recovery      what a broker keeps of a segment after an unclean shutdown
     segment_reader       the batches or headers of a `.log` file between two positions
     past_damage          the batches of a damaged file, before and after the damage
+    left_out             counts the parts of a file that a list leaves out because they cannot be read
     batch_headers        headers with their positions and transaction markers; tables of them
     batch_runs           the one reader of batches: by the kernels, and by the definition what is unusual
     records              the records of a log file as columns, a run of batches at a time

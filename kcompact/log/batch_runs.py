@@ -214,7 +214,8 @@ def _header_runs(opened: OpenFile, position: int, end_position: int) -> Iterator
     scratch, code = memoryview(bytearray(_SCANNED_BYTES)), c.FULL
     while code == c.FULL:
         table = _new_table(end_position - position)
-        count, position, code = kernels.scan_headers(opened.descriptor, position, end_position, scratch, table)
+        descriptor = opened.descriptor_of(position, end_position)
+        count, position, code = kernels.scan_headers(descriptor, position, end_position, scratch, table)
         yield HeaderRun(table, count)
 
 

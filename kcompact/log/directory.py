@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from kcompact import readable
+from kcompact.bucket.scratch import as_path
 from kcompact.errors import (
     CorruptDataError,
     CorruptIndexError,
@@ -63,6 +64,7 @@ _SMALL_FILES = frozenset(
 )
 """The other files of a partition directory. A broker that is killed while it writes one leaves a `.tmp` file."""
 
+_SEGMENT_NAME = re.compile(r"[0-9].*\.log(\.deleted)?", re.DOTALL)
 _MOST_NOTED = 20
 
 Value = TypeVar("Value")
@@ -257,7 +259,12 @@ def log_dir_around(path: Path, directories: Iterable[Path]) -> Path | None:
 
     To a log belong these partition directories, their log directories, and every other log directory.
     """
-    own = {source.resolve() for directory in directories for source in (directory, directory.parent)}
+    parents = {directory.parent for directory in directories}
+    own = {parent.resolve() for parent in parents}
+    # Of the partition directories only those that can be one of these: there may be thousands.
+    names = {each.name for each in (path, *path.parents)}
+    links = {directory for directory in directories if directory.name in names or directory.is_symlink()}
+    own |= {directory.resolve() for directory in links}
     return next((each for each in (path, *path.parents) if each in own or is_log_dir(each)), None)
 
 
@@ -268,7 +275,9 @@ def is_running(log_dir: Path) -> bool:
 
 def is_partition_directory(path: Path) -> bool:
     """Return whether a directory contains `.log` files, maybe marked as deleted. Its name does not matter."""
-    return path.is_dir() and (any(path.glob("[0-9]*.log")) or any(path.glob("[0-9]*.log.deleted")))
+    with suppress(PermissionError):
+        return path.is_dir() and any(map(_SEGMENT_NAME.fullmatch, os.listdir(path)))  # noqa: PTH208 - only the names
+    return False
 
 
 def partition_directories(log_dir: Path) -> list[Path]:
@@ -309,7 +318,7 @@ def read_log(
     file of Kafka that is not a regular file, CorruptCheckpointError, StorageError. Beside a running broker the log ends
     with the last whole batch, and LogChangedError is raised too: see `log.unchanged_reading` and `log.growing`.
     """
-    directory = Path(directory)
+    directory = as_path(directory)
     partition, files = partition_of(directory), files_in(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
     found = _list_files(files)

@@ -1,8 +1,9 @@
 """Where the bytes of a log come from: the files of a directory, and reading from them.
 
 Whatever reads a partition has its `Files`, and a `LogFile` for each file that it reads; nothing above `log` knows how
-they are stored. `files_in` chooses the storage; the only one is a local directory. Another storage needs a class with
-the methods of `Files` and one with those of `OpenFile`, and a case in `files_in`. What writes (`swap`, `clean.join`,
+they are stored. `files_in` chooses the storage: a local directory, or a bucket, whose objects are files with holes in a
+local directory. Another storage needs a class with the methods of `Files` and one with those of `OpenFile`, and a case
+in `files_in`. What writes (`swap`, `clean.join`,
 the copies) is about renames and syncs of local files, and uses paths and `open_regular`.
 
 No link is followed. A plan contains the `FileIdentity` of each file; the swap compares identities before it changes
@@ -15,11 +16,14 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from kcompact.bucket.mirror import MIRROR, MirroredFile
+from kcompact.bucket.path import BucketPath
+from kcompact.bucket.scratch import as_path
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
 
 MAX_SMALL_FILE_BYTES = 64 << 20
@@ -78,9 +82,11 @@ class OpenFile(Protocol):
     def stored_bytes(self) -> int:
         """The bytes that the file has on the disk: less than its size if it has holes or is compressed."""
 
-    @property
-    def descriptor(self) -> int:
-        """A descriptor, for the kernels, which read by themselves. A storage without descriptors copies to a file."""
+    def descriptor_of(self, position: int, end: int) -> int:
+        """Return a descriptor that has the bytes between two positions, for the kernels, which read by themselves.
+
+        A storage without descriptors copies to a file. Raises StorageError.
+        """
 
     def read(self, size_bytes: int, position: int) -> bytes:
         """Return `size_bytes` bytes from `position`, or fewer at the end of the file. Raises StorageError."""
@@ -123,6 +129,12 @@ class Files(Protocol):
         Raises RefusedError for a link and for anything else that is no regular file, LogChangedError, StorageError.
         """
 
+    def on_disk(self) -> AbstractContextManager[None]:
+        """Have all the files on the local disk during the block, for what copies them by their paths.
+
+        Raises as `open`, and NotEnoughSpaceError.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
@@ -135,7 +147,7 @@ class LogFile:
     @staticmethod
     def at(path: str | os.PathLike[str]) -> LogFile:
         """Return the file with this path."""
-        path = Path(path)
+        path = as_path(path)
         return LogFile(files_in(path.parent), path)
 
     def __str__(self) -> str:
@@ -175,7 +187,7 @@ class LogFile:
     def read_ahead(self, position: int, size_bytes: int, *, identity: FileIdentity | None) -> None:
         """Ask the operating system to read a part of the file, and do not wait. An error is ignored."""
         with suppress(KcompactError, OSError), self.open(identity=identity) as opened:
-            os.posix_fadvise(opened.descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(opened.descriptor_of(0, 0), position, size_bytes, os.POSIX_FADV_WILLNEED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +216,7 @@ class LocalFiles:
 
     def identity(self, name: str) -> FileIdentity:
         """Return the identity of a file, links not followed."""
-        status = os.lstat(f"{self.directory}/{name}")
+        status = os.lstat(f"{os.fspath(self.directory)}/{name}")
         if not stat.S_ISREG(status.st_mode):
             require_regular(self.directory / name, status)
         return FileIdentity.of(name, status)
@@ -213,10 +225,49 @@ class LocalFiles:
         """Open a file, links not followed."""
         return open_regular(file.path, identity=identity)
 
+    def on_disk(self) -> AbstractContextManager[None]:
+        """Return a block in which nothing changes."""
+        return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFiles(LocalFiles):
+    """The files of a mirrored directory of a bucket: files with holes, which are filled before they are read."""
+
+    directory: BucketPath
+
+    def identity(self, name: str) -> FileIdentity:
+        """Return the identity of the file with holes. Its time changes for a moment while a hole is filled."""
+        with _filled_by_no_other(self.directory / name):
+            return LocalFiles.identity(self, name)
+
+    @contextmanager
+    def open(self, file: LogFile, *, identity: FileIdentity | None = None) -> Iterator[OpenFile]:
+        """Open a file. Its holes are filled in the parts that are read."""
+        assert isinstance(file.path, BucketPath)
+        mirrored = MIRROR.file(file.path)
+        with ExitStack() as stack:
+            with _filled_by_no_other(file.path):
+                opened = stack.enter_context(open_regular(file.path, identity=identity))
+            if mirrored is None:
+                yield opened
+                return
+            stack.enter_context(MIRROR.using(mirrored))
+            yield OpenBucketFile(opened, mirrored)
+
+    def on_disk(self) -> AbstractContextManager[None]:
+        """Fetch all the files, and remove their bytes after the block."""
+        return MIRROR.whole(self.directory)
+
+
+def _filled_by_no_other(path: BucketPath) -> AbstractContextManager[object]:
+    mirrored = MIRROR.file(path)
+    return nullcontext() if mirrored is None else mirrored.lock
+
 
 def files_in(directory: Path) -> Files:
     """Return the files of a directory: the one place that chooses how they are stored."""
-    return LocalFiles(directory)
+    return BucketFiles(directory) if isinstance(directory, BucketPath) else LocalFiles(directory)
 
 
 class OpenLocalFile:
@@ -237,6 +288,10 @@ class OpenLocalFile:
         """The blocks of the file."""
         return self.status.st_blocks * _BLOCK_BYTES
 
+    def descriptor_of(self, position: int, end: int) -> int:
+        """Return the descriptor."""
+        return self.descriptor
+
     def read(self, size_bytes: int, position: int) -> bytes:
         """Return bytes."""
         return read_at(self.descriptor, size_bytes, position, path=self.path)
@@ -253,6 +308,40 @@ class OpenLocalFile:
                 break
             done += count
         return done
+
+
+class OpenBucketFile:
+    """A mirrored file that is open for reading. What is read is fetched first, by parts."""
+
+    __slots__ = ("_local", "_mirrored")
+
+    def __init__(self, local: OpenLocalFile, mirrored: MirroredFile) -> None:
+        self._local, self._mirrored = local, mirrored
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the object. The rest is as in `OpenFile`, here and below."""
+        return self._local.size_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the object, which has no holes."""
+        return self._local.size_bytes
+
+    def descriptor_of(self, position: int, end: int) -> int:
+        """Return a descriptor of the file with the holes filled between two positions."""
+        self._mirrored.fetch(position, end)
+        return self._local.descriptor
+
+    def read(self, size_bytes: int, position: int) -> bytes:
+        """Return bytes."""
+        self._mirrored.fetch(position, position + size_bytes)
+        return self._local.read(size_bytes, position)
+
+    def read_into(self, target: memoryview, position: int) -> int:
+        """Fill `target`."""
+        self._mirrored.fetch(position, position + len(target))
+        return self._local.read_into(target, position)
 
 
 def pieces_of(opened: OpenFile, position: int, end: int) -> Iterator[bytes]:

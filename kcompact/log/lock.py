@@ -22,10 +22,13 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
+from kcompact.bucket.path import BucketPath
+from kcompact.bucket.scratch import as_path
 from kcompact.errors import (
     KcompactError,
     LogChangedError,
@@ -39,6 +42,8 @@ from kcompact.host.access import remedy, why_not_writable
 from kcompact.host.other_processes import command_of, is_suspended
 
 LOCK_NAME = ".lock"
+
+Found = TypeVar("Found")
 
 # struct flock of 64-bit Linux: type, whence, start, length (0: to the end, however long), pid (0, or EINVAL).
 _FLOCK = struct.Struct("hhqqi4x")
@@ -67,6 +72,17 @@ class LogDirLock:
         self.created = created
         self.directory_fd = directory_fd
         self._lock_fd = lock_fd
+        self._found: dict[str, Any] = {}
+
+    def once(self, name: str, find: Callable[[], Found]) -> Found:
+        """Return what `find` returns, called once while the lock is held: nobody else changes the log directory.
+
+        Several threads may each call it once. What it raises is not kept.
+        """
+        if name not in self._found:
+            self._found[name] = find()
+        found: Found = self._found[name]
+        return found
 
     def is_in_force(self) -> bool:
         """Return whether `.lock` still names the locked file, so that the lock keeps a broker out."""
@@ -97,7 +113,13 @@ def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) 
     keep the broker from starting. Raises LogDirLockedError if another process holds the lock, RefusedError if the file
     cannot be opened or locked, LogChangedError if it is replaced again and again. Rule: LogManager.lockLogDirs.
     """
-    log_dir = Path(log_dir)
+    if isinstance(log_dir, BucketPath) and dir_fd is None:
+        raise RefusedError(
+            path=log_dir,
+            problem="nothing is changed in a bucket: a broker and kcompact have no lock there",
+            hint="Write a compacted copy: --output DIR or --output s3://BUCKET/PREFIX.",
+        )
+    log_dir = as_path(log_dir)
     path = log_dir / LOCK_NAME
     directory_fd = _open_directory(log_dir) if dir_fd is None else os.dup(dir_fd)
     try:

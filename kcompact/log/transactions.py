@@ -178,7 +178,7 @@ def _scanned_tables(file: LogFile, end_position: int) -> list[PackedTable] | Non
     with file.open() as opened:
         while code == c.FULL:
             count, position, code = kernels.scan_transactions(
-                opened.descriptor, position, end_position, scratch, row, found
+                opened.descriptor_of(position, end_position), position, end_position, scratch, row, found
             )
             packed.append(PackedTable.of(found[:count]))
     return packed if code == c.DONE else None

@@ -10,6 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kcompact.bucket.mirror import MIRROR
+from kcompact.bucket.path import BucketPath, is_address
+from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format import names
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
@@ -26,7 +29,15 @@ def named_path(path: str | os.PathLike[str]) -> Path:
     """Return a path that the user named. Raises ConfigError for an empty text: `Path("")` is the current directory."""
     if os.fspath(path) == "":
         raise ConfigError(path="path ''", problem=EMPTY_PATH)
-    return Path(path)
+    return as_path(path)
+
+
+def source_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path to read that the user named. What is in a bucket is mirrored.
+
+    Raises ConfigError for an empty text; for an address RefusedError, CorruptCheckpointError, StorageError.
+    """
+    return MIRROR.mirrored(str(path)) if is_address(path) else named_path(path)
 
 
 def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:
@@ -38,7 +49,7 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
     RefusedError for any other path, ConfigError for an empty one.
     """
     found: dict[Path, None] = {}
-    for path in map(named_path, paths):
+    for path in map(source_path, paths):
         directory = canonical(path)
         if not directory.is_dir():
             problem = "not a directory" if directory.exists() else "no such directory"
@@ -98,6 +109,8 @@ def canonical(path: Path) -> Path:
 
     It is absolute. A link is resolved, unless its name is that of a partition.
     """
+    if isinstance(path, BucketPath):
+        return path
     directory = Path(os.path.normpath(path.absolute()))
     directory = directory.parent.resolve() / directory.name
     # Not `Path.is_symlink`, which raises an error where a directory above may not be searched.

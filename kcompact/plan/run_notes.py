@@ -6,6 +6,8 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from kcompact import readable
+from kcompact.bucket.mirror import Orphans
 from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.settings import (
     FIELD_NAMES,
@@ -258,3 +260,17 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
         count = counted(internal, "partition")
         found.append(f"Not cleaned: {count} of Kafka's internal topics. Pass --include-internal to clean them too.")
     return found
+
+
+def unfinished_uploads(orphans: Iterable[Orphans]) -> list[Note]:
+    """Return a note on each upload to a bucket that has no manifest, so that nothing of it is there for a reader."""
+    return [
+        Note.of(
+            NoteCode.UNFINISHED_UPLOAD,
+            address=each.address,
+            objects=counted(each.count, "object"),
+            size=readable.size(each.size_bytes),
+            command=each.removal,
+        )
+        for each in orphans
+    ]

@@ -38,7 +38,10 @@ _PLAIN_NAMES = frozenset(
     )
     for suffix in ("", ".tmp")
 )
-_MANIFEST_PART = re.compile(r"(manifest-part-)?[0-9]{1,9}\.json")
+_STAGED = re.compile(
+    r"(manifest-part-)?[0-9]{1,9}\.json|group-[0-9]+-part-[0-9]+-[0-9a-f]{8}\.(index|timeindex|txnindex)"
+)
+"""A part of a manifest, or an index that has the name of its log until the swap."""
 _CACHED_INDEX = re.compile(r"[0-9]+_[\w-]+\.(index|timeindex|txnindex)(\.deleted)?", re.ASCII)
 """Rule: `RemoteIndexCache`."""
 
@@ -116,9 +119,7 @@ def content_of(path: Path, first_bytes: bytes) -> Content:
     if (parsed is not None and parsed.suffix is Suffix.LOG) or is_snapshot or _is_batch(first_bytes):
         return Content.BATCHES
     is_plain = parsed is not None or is_raft_file(path.name) or path.name in _PLAIN_NAMES
-    is_plain = is_plain or (
-        path.parent.name.startswith(".kcompact-") and _MANIFEST_PART.fullmatch(path.name) is not None
-    )
+    is_plain = is_plain or (path.parent.name.startswith(".kcompact-") and _STAGED.fullmatch(path.name) is not None)
     is_plain = is_plain or (path.parent.name == REMOTE_INDEX_CACHE and _CACHED_INDEX.fullmatch(path.name) is not None)
     return Content.PLAIN if is_plain or not first_bytes else Content.UNKNOWN
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage_error
 from kcompact.format.names import Suffix
+from kcompact.host import turns
 from kcompact.host.access import may_give_to
 from kcompact.swap.open_directory import OpenDirectory, opened
 from kcompact.swap.steps import replaced_names
@@ -51,9 +52,14 @@ def require_same_owners(directory: OpenDirectory, names: Iterable[str]) -> None:
     A name without a file is ignored.
     """
     parent = os.fstat(directory.fd())
+    allowed: set[tuple[int, int]] = set()
     for name in names:
         status = directory.status(name)
-        if status is not None and not may_give_to(status, parent):
+        if status is None or (status.st_uid, status.st_gid) in allowed:
+            continue
+        if may_give_to(status, parent):
+            allowed.add((status.st_uid, status.st_gid))
+        else:
             raise _cannot_be_copied(directory.path / name, os.strerror(errno.EPERM))
 
 
@@ -85,10 +91,10 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
                             path=path, problem="belongs to another user, so kcompact did not write it"
                         )
                     with opened_model(directory, model) as source:
-                        copy_attributes(source, fd)
+                        copy_attributes(source, fd, actual=new_file)
                     if mtime_ns is not None:
                         os.utime(fd, ns=(mtime_ns, mtime_ns))
-                    os.fsync(fd)
+                    turns.sync(fd)
                 finally:
                     os.close(fd)
             except OSError as error:
@@ -101,7 +107,7 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
 
 def require_single_file(directory: OpenDirectory, name: str, status: os.stat_result) -> None:
     """Raise LogChangedError if a staged file has a second name or is on another file system than the directory."""
-    if status.st_nlink != 1 or status.st_dev != os.fstat(directory.fd()).st_dev:
+    if status.st_nlink != 1 or status.st_dev != directory.device:
         raise LogChangedError(
             path=directory.path / name, problem="has a second name, so another process can write to it"
         )
@@ -125,13 +131,15 @@ def modified_ns(cleaned: CleanedSegment) -> int:
     return mtime_ns // 1_000_000 * 1_000_000
 
 
-def copy_attributes(source: int, target: int) -> None:
+def copy_attributes(source: int, target: int, *, actual: os.stat_result | None = None) -> None:
     """Give an open file or directory the owner, group, mode and extended attributes of another one.
+
+    `actual` is the status of the target, if it is known.
 
     The bits that make a program run with the rights of its owner are never copied: whoever may write to the directory
     of the source chooses it. Raises OSError, also if the file system accepts a call and changes nothing.
     """
-    wanted, actual = os.fstat(source), os.fstat(target)
+    wanted, actual = os.fstat(source), actual or os.fstat(target)
     if stat.S_IFMT(wanted.st_mode) != stat.S_IFMT(actual.st_mode):
         raise OSError(errno.EINVAL, "the model is not a file of the same kind")
     if (wanted.st_uid, wanted.st_gid) != (actual.st_uid, actual.st_gid):

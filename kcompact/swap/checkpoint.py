@@ -1,8 +1,9 @@
-"""`cleaner-offset-checkpoint` and the other offset checkpoints of a log directory, written one entry at a time."""
+"""`cleaner-offset-checkpoint` and the other offset checkpoints of a log directory: sets entries, keeps the others."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from kcompact.errors import CorruptCheckpointError
@@ -15,8 +16,10 @@ from kcompact.format.checkpoint import (
     build_offset_checkpoint,
     parse_offset_checkpoint,
     updated_offset_checkpoint,
+    updated_offset_checkpoint_by_many,
 )
 from kcompact.format.names import TopicPartition
+from kcompact.host import turns
 from kcompact.log.files import read_file
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
@@ -36,17 +39,23 @@ def write_checkpoint(
     *,
     name: str = CLEANER_OFFSET_CHECKPOINT,
 ) -> None:
-    """Set the offset of one partition in a checkpoint file, by default the cleaner's. Other entries are kept.
+    """Set the offset of one partition in a checkpoint file, by default the cleaner's. As `write_checkpoints`."""
+    write_checkpoints(log_dir, {topic_partition: offset}, name=name)
 
-    The checkpoint is the last change of a round. A checkpoint ahead of the log would bring deleted keys back; a
-    checkpoint behind it only costs work. The file keeps its owner and mode; a new file gets those of another
-    checkpoint. Raises CorruptCheckpointError, with nothing changed, if the existing file is malformed.
+
+def write_checkpoints(
+    log_dir: OpenDirectory | Path, offsets: Mapping[TopicPartition, int], *, name: str = CLEANER_OFFSET_CHECKPOINT
+) -> None:
+    """Set the offsets of some partitions in a checkpoint file, by default the cleaner's. Other entries are kept.
+
+    All are set by one write, which gives the file that setting one after the other gives. The checkpoint is the last
+    change of a cleaning. A checkpoint ahead of the log would bring deleted keys back; a checkpoint behind it only costs
+    work. The file keeps its owner and mode; a new file gets those of another checkpoint. Raises CorruptCheckpointError,
+    with nothing changed, if the existing file is malformed.
     Rule: LogCleanerManager.updateCheckpoints, CheckpointFile.write.
     """
-    with _WRITING, opened(log_dir, follow=True) as directory:
-        content = build_offset_checkpoint(
-            updated_offset_checkpoint(read_checkpoint(directory, name), topic_partition, offset)
-        )
+    with turns.holding(_WRITING), opened(log_dir, follow=True) as directory:
+        content = build_offset_checkpoint(updated_offset_checkpoint_by_many(read_checkpoint(directory, name), offsets))
         write_small_file(directory, name, content, mode=0o644, model=_model(directory, name))
 
 
@@ -59,7 +68,7 @@ def put_back_checkpoint(
     as the new file would have, the file gets this content again, or is removed. Raises as `write_checkpoint`.
     """
     name = CLEANER_OFFSET_CHECKPOINT
-    with _WRITING, opened(log_dir) as directory:
+    with turns.holding(_WRITING), opened(log_dir) as directory:
         present = read_checkpoint(directory, name)
         if present.get(topic_partition) == offset:
             return

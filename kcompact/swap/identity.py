@@ -20,6 +20,7 @@ from kcompact.format.properties import (
 )
 from kcompact.log.directory import partition_of
 from kcompact.log.files import read_file
+from kcompact.log.lock import LogDirLock
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.sealed_json import NUMBER, TEXT, Document, optional
 
@@ -66,14 +67,33 @@ def identity_of(partition: OpenDirectory, log_dir: OpenDirectory | None) -> Part
 
     Raises RefusedError if the name is not that of a partition; StorageError.
     """
+    return _identity_of(partition, None if log_dir is None else _directory_id(log_dir))
+
+
+def identity_under_lock(partition: OpenDirectory, lock: LogDirLock) -> PartitionIdentity:
+    """Return the identity of a partition directory in a log directory that is locked. Raises as `identity_of`."""
+
+    def found() -> str | None:
+        with OpenDirectory.of_log_dir(lock.path.parent, lock) as log_dir:
+            return _directory_id(log_dir)
+
+    return _identity_of(partition, lock.once("directory.id", found))
+
+
+def _identity_of(partition: OpenDirectory, directory_id: str | None) -> PartitionIdentity:
     metadata = _parsed(partition, PARTITION_METADATA, parse_partition_metadata)
-    properties = None if log_dir is None else _parsed(log_dir, META_PROPERTIES, parse_meta_properties)
-    directory_id = None if properties is None else properties.directory_id
     return PartitionIdentity(
         topic_partition=partition_of(partition.path),
         topic_id=None if metadata is None else metadata.topic_id,
-        directory_id=None if directory_id is None or decode_uuid(directory_id) is None else directory_id,
+        directory_id=directory_id,
     )
+
+
+def _directory_id(log_dir: OpenDirectory) -> str | None:
+    """Return the `directory.id` of a log directory, None without a valid one."""
+    properties = _parsed(log_dir, META_PROPERTIES, parse_meta_properties)
+    directory_id = None if properties is None else properties.directory_id
+    return None if directory_id is None or decode_uuid(directory_id) is None else directory_id
 
 
 def _identity(topic: str, partition: int, topic_id: str | None, directory_id: str | None) -> PartitionIdentity:

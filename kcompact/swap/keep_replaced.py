@@ -24,6 +24,7 @@ from kcompact.errors import KcompactError, LogChangedError, RefusedError, storag
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.checksum import crc32c
 from kcompact.format.names import log_bases, log_name
+from kcompact.host import turns
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import log_dir_around
@@ -260,7 +261,7 @@ class KeptLinks:
     def _described(self, identity: FileIdentity, check: Callable[[], None]) -> KeptFile:
         fd = self._directory.open(identity.name, os.O_RDONLY)
         try:
-            os.fsync(fd)
+            turns.sync(fd)
             status = os.fstat(fd)
         finally:
             os.close(fd)

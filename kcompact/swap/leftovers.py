@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptDataError, RecoveryNeededError, RefusedError
@@ -146,22 +146,23 @@ def require_in_a_manifest(
 
 
 def unfinished_groups(
-    directory: OpenDirectory, staging: str, manifest: Manifest, present: Collection[str]
+    directory: OpenDirectory, staging: str, groups: Sequence[CleanedSegment], present: Collection[str]
 ) -> list[CleanedSegment]:
-    """Return the groups of a manifest whose swap has begun and is not complete."""
-    staged = directory.names(staging)
-    return [group for group in manifest.groups if _is_unfinished(directory, group, present, staged)]
+    """Return which groups of a manifest are unfinished: the swap has begun and is not complete."""
+    return [group for group in groups if _is_unfinished(directory, staging, group, present)]
 
 
-def _is_unfinished(
-    directory: OpenDirectory, group: CleanedSegment, present: Collection[str], staged: Collection[str]
-) -> bool:
+def _is_unfinished(directory: OpenDirectory, staging: str, group: CleanedSegment, present: Collection[str]) -> bool:
     if any(file.name + suffix in present for file in group.files for suffix in (CLEANED, SWAP)):
         return True
+    aside = [file for file in group.replaces if file.name + DELETED in present]
+    if not aside:
+        return False
     # There are only `.deleted` files. They belong to this swap if the staging directory no longer has its staged files
     # and the inodes are those in the manifest. Other `.deleted` files belong to a broker.
+    staged = directory.names(staging)
     return not any(file.staged_as in staged for file in group.files) and any(
-        is_same_file(directory, file.name + DELETED, file, same_inode=True) for file in group.replaces
+        is_same_file(directory, file.name + DELETED, file, same_inode=True) for file in aside
     )
 
 

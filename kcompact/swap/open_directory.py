@@ -10,12 +10,14 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
 from kcompact.clean.staged_files import StagedFile
 from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage_error
 from kcompact.format.checksum import crc32c
+from kcompact.host import turns
 from kcompact.log.lock import LogDirLock
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
@@ -65,6 +67,11 @@ class OpenDirectory:
         if isinstance(error, OSError):
             named = error.filename if isinstance(error.filename, str) else ""
             raise storage_error(self.path / named, error) from error
+
+    @cached_property
+    def device(self) -> int:
+        """The file system of the directory."""
+        return os.fstat(self.fd()).st_dev
 
     def fd(self, name: str = "") -> int:
         """Return the descriptor of a sub-directory, or of the directory itself."""
@@ -152,24 +159,32 @@ class OpenDirectory:
         target_fd, target_leaf = target.locate(target_name)
         os.link(source_leaf, target_leaf, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)
 
-    def apply_step(self, step: Step) -> None:
-        """Perform one step. Raises OSError; FileExistsError for a rename to a name that exists."""
+    def apply_step(self, step: Step, present: set[str] | None = None) -> None:
+        """Perform one step. Raises OSError; FileExistsError for a rename to a name that exists.
+
+        `present` are the names in the directory, which the step changes; without them the disk is asked.
+        """
         match step:
             case Rename(source, target):
                 source_fd, source_leaf = self.locate(source)
                 target_fd, target_leaf = self.locate(target)
-                if self.status(target) is not None:
+                if self.status(target) is not None if present is None else target in present:
                     raise FileExistsError(errno.EEXIST, "a file with the new name exists already", target)
                 os.rename(source_leaf, target_leaf, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+                if present is not None:
+                    present.discard(source)
+                    present.add(target)
             case Remove(name):
                 fd, leaf = self.locate(name)
                 os.unlink(leaf, dir_fd=fd)
+                if present is not None:
+                    present.discard(name)
             case RemoveDir(name):
                 os.rmdir(name, dir_fd=self.fd())
                 if name in self._fds:
                     os.close(self._fds.pop(name))
             case SyncDir(name):
-                os.fsync(self.fd(name))
+                turns.sync(self.fd(name))
 
 
 def made_without_links(path: Path) -> OpenDirectory:
@@ -232,11 +247,22 @@ def opened(directory: OpenDirectory | Path, *, follow: bool = False) -> Iterator
         raise storage_error(directory.path, error) from error
 
 
-def apply_steps(directory: OpenDirectory, steps: Iterable[Step], after_step: Observer | None = None) -> None:
-    """Perform the steps in order. The first failing step ends the loop; its OSError has the step as a note."""
+def apply_steps(
+    directory: OpenDirectory,
+    steps: Iterable[Step],
+    after_step: Observer | None = None,
+    *,
+    present: Iterable[str] | None = None,
+) -> None:
+    """Perform the steps in order. The first failing step ends the loop; its OSError has the step as a note.
+
+    `present` are the names in the directory. With them no rename asks the disk whether its new name is free: the lock
+    keeps others from making files.
+    """
+    names = None if present is None else set(present)
     for step in steps:
         try:
-            directory.apply_step(step)
+            directory.apply_step(step, names)
         except OSError as error:
             error.add_note(str(step))
             raise

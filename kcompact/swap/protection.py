@@ -18,7 +18,8 @@ def require_unprotected(directory: OpenDirectory, names: Iterable[str]) -> None:
 
     A name without a file is ignored, and a file that cannot be opened. `require_writable` looks at the directory.
     """
-    covered = covered_names(directory.fd())
+    names = list(names)
+    covered = covered_names(directory.fd(), set(names))
     for name in names:
         if name in covered:
             raise RefusedError(

@@ -16,7 +16,7 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import CorruptCheckpointError, RecoveryNeededError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import base_offset_of, log_bases
-from kcompact.log.directory import partition_of
+from kcompact.log.directory import STAGING_NAME, partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
@@ -159,12 +159,14 @@ def recover(
     log_dir: str | os.PathLike[str] | None = None,
     foreign: bool = False,
     lock: LogDirLock | None = None,
+    before: Callable[[], None] = lambda: None,
     after_step: Observer | None = None,
 ) -> RecoveryReport:
     """Finish or undo an interrupted round, and return what was done.
 
     `lock` is the held lock of the log directory. It is checked before the first step and before the checkpoint is
-    written, and the checkpoint is written to the directory that is locked, whatever the path leads to by now.
+    written, and the checkpoint is written to the directory that is locked, whatever the path leads to by now. `before`
+    is called if there is anything to recover; it may raise.
 
     At most one swap can be unfinished. It is finished if its new files are committed and intact, and undone if the
     old files are complete. Groups whose swap has not begun are removed with the staging directory. With `log_dir` the
@@ -186,6 +188,9 @@ def recover(
         if lock is not None:
             lock.require_parent_of(directory.path, directory.fd())
         present = directory.names()
+        if not foreign and not _has_leftovers(present):
+            return RecoveryReport(left_behind=_left_behind(present))
+        before()
         manifests = read_manifests(directory, present, _identity(directory, log_dir, lock))
         unfinished = _unfinished(directory, present, manifests, foreign=foreign)
         action = _action(directory, present, unfinished)
@@ -203,8 +208,18 @@ def recover(
             only_copies=of_broker.only_copies,
             checkpoint=checkpoint,
             removed_staging=(*manifests, _UNFINISHED_EPOCHS) if is_epochs_left else tuple(manifests),
-            left_behind=tuple(sorted(name for name in directory.names() if name.endswith(DELETED))),
+            left_behind=_left_behind(directory.names()),
         )
+
+
+def _has_leftovers(present: Collection[str]) -> bool:
+    """Return whether there is anything that recovery looks at."""
+    has_staging = any(map(STAGING_NAME.fullmatch, present))
+    return has_staging or _UNFINISHED_EPOCHS in present or bool(unfinished_names(present))
+
+
+def _left_behind(present: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in present if name.endswith(DELETED)))
 
 
 def _unfinished(
@@ -220,7 +235,7 @@ def _unfinished(
         group
         for staging, manifest in manifests.items()
         if manifest is not None
-        for group in unfinished_groups(directory, staging, manifest, present)
+        for group in unfinished_groups(directory, staging, manifest.groups, present)
     ]
     if unfinished:
         require_in_a_manifest(directory, present, manifests)

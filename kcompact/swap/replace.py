@@ -69,7 +69,7 @@ def replace_segments(
                 after_step(step)
 
         try:
-            apply_steps(directory, steps, observe)
+            apply_steps(directory, steps, observe, present=present)
         except OSError as error:
             if not done:
                 raise  # Nothing was changed, so there is nothing to recover. `OpenDirectory` raises StorageError.

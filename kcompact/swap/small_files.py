@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
 from kcompact.errors import CorruptDataError, storage_errors
+from kcompact.host import turns
 from kcompact.swap.attributes import copy_attributes, copy_status, give_to_owner, opened_model
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import Remove
@@ -59,7 +60,7 @@ def _write(
         else:
             with opened_model(directory, model) as existing:
                 copy_attributes(existing, fd)
-        os.fsync(fd)
+        turns.sync(fd)
     finally:
         os.close(fd)
     if directory.read_from_disk(temporary) != content:
@@ -69,4 +70,4 @@ def _write(
             hint="The existing file was not replaced. Check the disk, then run again.",
         )
     os.replace(f"{leaf}.tmp", leaf, src_dir_fd=parent, dst_dir_fd=parent)
-    os.fsync(parent)
+    turns.sync(parent)

@@ -170,8 +170,16 @@ def write_manifest(
         apply_steps(directory, (SyncDir(),))  # Makes the name of the staging directory durable.
 
 
-def discard(partition: OpenDirectory | Path, staging: str, *, after_step: Observer | None = None) -> None:
+def discard(
+    partition: OpenDirectory | Path,
+    staging: str,
+    *,
+    replaced: Sequence[CleanedSegment] | None = None,
+    after_step: Observer | None = None,
+) -> None:
     """Remove the staging directory of this round and nothing else. Does nothing if the directory is missing.
+
+    `replaced` are the groups of the round if all of them are replaced. Without them the manifest is read.
 
     Raises RecoveryNeededError, with nothing removed, while a swap is unfinished: recovery needs the manifest.
     LogChangedError if another process replaced the directory.
@@ -183,8 +191,10 @@ def discard(partition: OpenDirectory | Path, staging: str, *, after_step: Observ
             return
         _require_same(directory, staging)
         require_nothing_unfinished(directory, present)
-        manifest = read_manifests(directory, (staging,), identity_of(directory, None)).get(staging)
-        if manifest is not None and unfinished_groups(directory, staging, manifest, present):
+        if replaced is None:
+            manifest = read_manifests(directory, (staging,), identity_of(directory, None)).get(staging)
+            replaced = () if manifest is None else manifest.groups
+        if unfinished_groups(directory, staging, replaced, present):
             raise RecoveryNeededError(
                 path=directory.path,
                 problem="an earlier swap is unfinished: its old files are not all deleted",

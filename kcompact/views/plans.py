@@ -41,6 +41,8 @@ LINES_OF_TOTALS = 7
 LINES_OF_HINT = 2
 FIXED_LINES = 9
 """The lines of details, with the empty line before them, apart from groups and retention."""
+COUNTED_AT_A_GLANCE = 20
+"""So many partitions, listed one after the other, need no sums below them."""
 MOST_BASES = 12
 """How many segments of a group are named before the middle ones are only counted."""
 MOST_EXPIRED = 12
@@ -240,6 +242,21 @@ def totals_parts(
         who = "retention deletes" if applies_retention else "retention: a broker would delete"
         said.append(f"{who} {amount_of(deleted)}")
     return [lines(*said, is_indented=False)]
+
+
+def inspected_parts(entries: Sequence[PlannedPartition]) -> list[Part]:
+    """Return the sums of partitions that were listed one after the other: segments, bytes, errors.
+
+    There are none of partitions that are few enough to be counted at a glance.
+    """
+    if len(entries) <= COUNTED_AT_A_GLANCE:
+        return []
+    totals = totals_of(entries)
+    segments = sum(len(entry.plan.log.segments) for entry in entries if entry.plan is not None)
+    counts = [readable.counted(totals.partitions, "partition"), readable.counted(segments, "segment")]
+    said = ", ".join(filter(None, [*counts, _known_size(totals)]))
+    failed = sum(entry.error is not None for entry in entries)
+    return [lines(f"{said}: {failed:,} with an error" if failed else said, is_indented=False)]
 
 
 # What is left out of log directories

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.bench import cases, logs, plot, results, shapes
+from tests.bench import cases, logs, many, plot, results, shapes
 from tests.bench.measured import CommandFailedError
 from tests.bench.runner import Bench, Measured, WrongResultError
 from tests.oracle import driver
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = "all"
-ENGINES = (*cases.ENGINES, *cases.LISTS, *cases.REPLICAS)
+ENGINES = (*cases.ENGINES, *cases.LISTS, *cases.REPLICAS, cases.DOCTOR, cases.REPORT)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tests.bench", description=__doc__.splitlines()[0] if __doc__ else None
     )
     listed = parser.add_argument_group("lists of cases", "without any of these, the usual list")
-    listed.add_argument("--quick", action="store_true", help="of the usual list only 10 MB and 117 MB")
+    listed.add_argument(
+        "--quick", action="store_true", help="of the usual list only 10 MB and 117 MB; a fiftieth of many"
+    )
     listed.add_argument("--goals", action="store_true", help="the logs of the goals, each engine that cleans")
     listed.add_argument("--scaling", action="store_true", help="each cleaner on 1, 2, 4 … all cores, for each codec")
     listed.add_argument("--large", action="store_true", help=f"also {shapes.UNIQUE_RECORDS:,} unique keys, once")
@@ -43,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
         type=_shapes,
         default=[],
         metavar="NAME,…",
-        help=f"{_list(shapes.SHAPES)}, {_list(shapes.FIXED_SHAPES)}, or {ALL} but the last two, which take long",
+        help=f"{_list(shapes.SHAPES)}, {_list(shapes.FIXED_SHAPES)}, {many.ALL}: those with many partitions, "
+        f"{ALL}: those that take less long",
     )
     chosen.add_argument("--large-records", type=int, metavar="N", help="so many unique keys; implies --large")
     chosen.add_argument("--article-scale", type=float, default=1.0, metavar="F", help="a part of its log: 0.1")
@@ -102,7 +105,7 @@ def main() -> int:
         shutil.rmtree(bench.work, ignore_errors=True)
     every = [row for result in measured for row in results.rows(result)]
     print("\n" + "\n".join(results.plain_table(*table) for table in results.tables(every)))
-    print("\n".join([*results.extremes(every), *(results.about_case(result) for result in measured)]))
+    print("\n".join([*results.extremes(every), *results.growth(every), *map(results.about_case, measured)]))
     print(f"\n{time.monotonic() - started:.0f} s; saved in {wanted.output}")
     return 0
 
@@ -165,7 +168,8 @@ def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
 def _shapes(text: str) -> list[str]:
     if text == ALL:
         return [*shapes.SHAPES, shapes.LISTING, *shapes.LISTED]
-    return _words([*shapes.SHAPES, *shapes.FIXED_SHAPES])(text)
+    found = _words([*shapes.SHAPES, *shapes.FIXED_SHAPES, many.ALL])(text)
+    return [name for word in found for name in (many.SHAPES if word == many.ALL else [word])]
 
 
 def _numbers(most: int) -> Callable[[str], list[int]]:

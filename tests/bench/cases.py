@@ -19,6 +19,8 @@ DRY_RUN = "dry-run"
 INSPECT = "inspect"
 PLAN = "plan"
 VERIFY = "verify"
+DOCTOR = "doctor"
+REPORT = "report"
 DUMP_LOG = "dump-log"
 LIST = "list"
 KEYS = "keys"
@@ -26,6 +28,8 @@ COMPARE = "compare"
 ENGINES = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS, DRY_RUN, INSPECT, PLAN, VERIFY)
 LISTS = (DUMP_LOG, LIST)
 """Those that list the records of a log: Kafka's tool and kcompact."""
+MANY = (KAFKA_WARM, IN_PROCESS, DRY_RUN, PLAN, INSPECT, DOCTOR, REPORT)
+"""Those that run on a log directory of many partitions. The warm Kafka is the one that the others are compared with."""
 REPLICAS = (KEYS, COMPARE)
 """Those that read a log and a replica of it, which is its cleaned copy."""
 REFERENCES = {**dict.fromkeys(LISTS, DUMP_LOG), **dict.fromkeys(REPLICAS, KEYS)}
@@ -138,6 +142,10 @@ class Goal:
                 return f"{value:.3g} x one core"
             case "wall_s":
                 return f"{value:.3g} s"
+            case "partition_cpu_s":
+                return f"{value * 1e3:.3g} ms a partition"
+            case "stats" | "opens":
+                return f"{value:.3g} {self.of} a partition"
             case "peak_bytes":
                 return f"{value / 1e9:.3g} GB" if value >= 1e9 else f"{value / 1e6:.3g} MB"
             case "bytes_per_cpu_s":
@@ -162,7 +170,8 @@ class Case:
 
     With `cores` each engine has a turn on each of these numbers of cores. `beside` is a log that kcompact cleans as
     well, to compare the times. A `linked` log is too large for a copy: its closed `.log` files are linked instead, so
-    that the original keeps them.
+    that the original keeps them. With `has_many`, for log directories of many partitions, the others are compared with
+    the warm Kafka, and the system calls of kcompact's commands are counted, in runs that are not measured.
     """
 
     name: str
@@ -173,10 +182,20 @@ class Case:
     cores: tuple[int, ...] = ()
     beside: LogSpec | None = None
     linked: bool = False
+    has_many: bool = False
+
+    @property
+    def reference(self) -> str:
+        """The engine whose times and results those of the other cleaners are compared with."""
+        return KAFKA_WARM if self.has_many else KAFKA
 
     def turns(self, round_number: int) -> list[Turn]:
-        """Return who has a turn in this round; the warm Kafka costs two cleanings and has every other one."""
-        engines = [name for name in self.engines if name != KAFKA_WARM or round_number % 2 == 0]
+        """Return who has a turn in this round; the warm Kafka costs two cleanings and has every other one.
+
+        Where the warm Kafka is the reference it has a turn in each round.
+        """
+        rare = {KAFKA_WARM} - {self.reference}
+        engines = [name for name in self.engines if name not in rare or round_number % 2 == 0]
         turns = [Turn(engine, cores) for engine in engines for cores in self.cores or [None]]
         if self.beside:
             turns += [Turn(engine, beside=True) for engine in engines if engine in (SPARK, IN_PROCESS)]

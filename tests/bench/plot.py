@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tests.bench.cases import (
     COMPARE,
+    DOCTOR,
     DRY_RUN,
     DUMP_LOG,
     IN_PROCESS,
@@ -18,6 +19,7 @@ from tests.bench.cases import (
     KEYS,
     LIST,
     PLAN,
+    REPORT,
     SPARK,
     VERIFY,
     cores_in_words,
@@ -33,6 +35,8 @@ COLOURS = {
     INSPECT: "#94a3b8",
     PLAN: "#94a3b8",
     VERIFY: "#94a3b8",
+    DOCTOR: "#94a3b8",
+    REPORT: "#94a3b8",
     DUMP_LOG: "#6b7280",
     LIST: "#2563eb",
     KEYS: "#6b7280",

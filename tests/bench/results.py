@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
 import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.cases import ENGINES, IN_PROCESS, KAFKA, LISTS, REFERENCES, REPLICAS, SPARK, Goal
+from tests.bench import many
+from tests.bench.cases import ENGINES, IN_PROCESS, KAFKA_WARM, LISTS, MANY, REFERENCES, REPLICAS, SPARK, Goal
+from tests.bench.operations import KINDS
 from tests.bench.runner import Measured, Run
 from tests.oracle import real_kafka
 
@@ -39,6 +42,10 @@ class Row:
 
     `ratio` is to Kafka on as many cores, `cpu_ratio` the same of processor time, `floor` to the floor, `beside` to the
     same engine on the case's other log, `one_core` to the same engine on one core.
+
+    Of a log directory with many partitions also: `partition_cpu_s`, the processor time by the number of partitions;
+    `further_cpu_s`, the same without the processor time for a directory of one partition; `operations`, the system
+    calls for each further partition by kind; `checkpoint_s`, what checkpoint files take for each partition.
     """
 
     case: str
@@ -62,6 +69,13 @@ class Row:
     floor: float | None
     passes: int | None
     goals: tuple[tuple[Goal, float], ...]
+    partitions: int = 1
+    has_many: bool = False
+    choosing_s: float | None = None
+    partition_cpu_s: float | None = None
+    further_cpu_s: float | None = None
+    checkpoint_s: float | None = None
+    operations: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def efficiency(self) -> float | None:
@@ -83,7 +97,7 @@ def rows(result: Measured) -> list[Row]:
     ran = {(run.engine, run.cores) for run in result.runs if not run.beside}
     return [
         _row(result, engine, cores)
-        for engine in (*ENGINES, *LISTS, *REPLICAS)
+        for engine in dict.fromkeys((*ENGINES, *LISTS, *REPLICAS, *MANY))
         for cores in sorted((cores for name, cores in ran if name == engine), key=lambda cores: cores or 0)
     ]
 
@@ -92,7 +106,7 @@ def _row(result: Measured, engine: str, cores: int | None) -> Row:
     def runs_of(name: str, number: int | None, *, beside: bool = False) -> list[Run]:
         return [run for run in result.runs if (run.engine, run.cores, run.beside) == (name, number, beside)]
 
-    runs, kafka = runs_of(engine, cores), REFERENCES.get(engine, KAFKA)
+    runs, kafka = runs_of(engine, cores), REFERENCES.get(engine, result.case.reference)
     wall_s = median(run.wall_s for run in runs)
     cpu_s = _median(run.cpu_s for run in runs)
     figures: dict[str, Any] = {
@@ -103,7 +117,9 @@ def _row(result: Measured, engine: str, cores: int | None) -> Row:
         "cpu_ratio": None if engine == kafka else paired_ratio(runs, runs_of(kafka, cores), lambda run: run.cpu_s),
         "beside": paired_ratio(runs, runs_of(engine, cores, beside=True)),
         "one_core": paired_ratio(runs, runs_of(engine, 1)) if cores else None,
+        **(_of_many(result, engine, cpu_s) if result.case.has_many else {}),
     }
+    measured = figures | dict(figures.get("operations", {}))
     goals = [goal for goal in result.case.goals if (goal.engine, goal.cores) == (engine, cores)]
     return Row(
         case=result.case.name,
@@ -119,9 +135,24 @@ def _row(result: Measured, engine: str, cores: int | None) -> Row:
         waits=_median(run.waits for run in runs),
         floor=_to_floor(runs, result.floor_s),
         passes=runs[0].passes,
-        goals=tuple((goal, figures[goal.of]) for goal in goals if figures[goal.of] is not None),
+        goals=tuple((goal, value) for goal in goals if (value := measured.get(goal.of)) is not None),
+        choosing_s=_median(run.choosing_s for run in runs),
         **figures,
     )
+
+
+def _of_many(result: Measured, engine: str, cpu_s: float | None) -> dict[str, Any]:
+    partitions = result.case.log.partitions
+    alone_s = 0.0 if engine == KAFKA_WARM else result.alone_cpu_s.get(engine)  # A warm Kafka has started before.
+    others = partitions if engine == KAFKA_WARM else partitions - 1
+    return {
+        "partitions": partitions,
+        "has_many": True,
+        "partition_cpu_s": cpu_s / partitions if cpu_s is not None else None,
+        "further_cpu_s": (cpu_s - alone_s) / others if cpu_s is not None and alone_s is not None and others else None,
+        "checkpoint_s": result.checkpoint_s.get(engine),
+        "operations": result.operations.get(engine, {}),
+    }
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -156,6 +187,11 @@ _USED: Columns = {
     "peak MB": lambda row: _figure(row.peak_bytes, 0, 1e6),
 }
 
+
+def _operations(kind: str) -> Callable[[Row], str]:
+    return lambda row: _figure(row.operations.get(kind), 0)
+
+
 COLUMNS: Columns = {
     **_NAMED,
     **_TIMED,
@@ -180,6 +216,20 @@ SCALING_COLUMNS: Columns = {
     "goal": lambda row: _goals(row),
 }
 
+MANY_COLUMNS: Columns = {
+    **_NAMED,
+    **_TIMED,
+    "CPU s": _USED["CPU s"],
+    "peak MB": _USED["peak MB"],
+    "CPU ms a partition": lambda row: _figure(row.partition_cpu_s, 2, 1e-3),
+    "further": lambda row: _figure(row.further_cpu_s, 2, 1e-3),
+    "checkpoints": lambda row: _figure(row.checkpoint_s, 2, 1e-3),
+    "x Kafka": COLUMNS["x Kafka"],
+    "CPU x Kafka": lambda row: _figure(row.cpu_ratio, 2),
+    **{kind: _operations(kind) for kind in KINDS},
+    "goal": COLUMNS["goal"],
+}
+
 LEFT = {"case", "engine", "goal"}
 
 
@@ -187,7 +237,7 @@ def _goals(row: Row) -> str:
     said = []
     for goal, value in row.goals:
         # The other figures stand in columns of their own.
-        figure = f"{value:.2f}, " if goal.of in ("beside", "cpu_ratio") else ""
+        figure = f"{value:.2f}, " if goal.of == "beside" or (goal.of == "cpu_ratio" and not row.has_many) else ""
         said.append(f"{goal}: {figure}{'met' if goal.is_met(value) else 'MISSED'}")
     return "; ".join(said)
 
@@ -197,12 +247,13 @@ def _figure(value: float | None, digits: int, unit: float = 1) -> str:
 
 
 def tables(every: Sequence[Row]) -> list[tuple[Columns, list[Row]]]:
-    """Return the tables that these rows make: the main one, and that of scaling, where they are not empty."""
-    both = [
-        (COLUMNS, [row for row in every if row.cores is None]),
+    """Return the tables that these rows make: the main one, those of scaling and of many, where they are not empty."""
+    all_tables = [
+        (COLUMNS, [row for row in every if row.cores is None and not row.has_many]),
         (SCALING_COLUMNS, [row for row in every if row.cores is not None]),
+        (MANY_COLUMNS, [row for row in every if row.has_many]),
     ]
-    return [(columns, of_table) for columns, of_table in both if of_table]
+    return [(columns, of_table) for columns, of_table in all_tables if of_table]
 
 
 def plain_table(columns: Columns, of_table: Sequence[Row]) -> str:
@@ -234,6 +285,23 @@ def extremes(every: Sequence[Row]) -> list[str]:
         if found:
             (best, good), (worst, bad) = min(found), max(found)
             lines.append(f"{engine}, x Kafka: best {best:.2f} ({good}), worst {worst:.2f} ({bad})")
+    return lines
+
+
+def growth(every: Sequence[Row]) -> list[str]:
+    """Return a line for each engine that ran on small partitions, few and many: what a partition costs more of many.
+
+    A partition's cost is `further_cpu_s`: the start of a command counts for neither.
+    """
+    lines = []
+    small = sorted((row for row in every if many.is_small(row.case)), key=lambda row: row.partitions)
+    for few, most in itertools.product(small[: len(small) // 2], small[len(small) // 2 :]):
+        if few.engine == most.engine and few.further_cpu_s and most.further_cpu_s:
+            times = most.further_cpu_s / few.further_cpu_s
+            line = f"{few.engine}, a partition of {most.partitions:,} by one of {few.partitions:,}: {times:.2f}"
+            if few.engine in many.GROWING and most.partitions == many.MOST:
+                line += f" (goal: ≤ {many.GROWTH}, {'met' if times <= many.GROWTH else 'MISSED'})"
+            lines.append(line)
     return lines
 
 
@@ -313,7 +381,7 @@ def save(directory: Path, results: Sequence[Measured], about: dict[str, str], co
     directory.mkdir(parents=True, exist_ok=True)
     every = [row for result in results for row in rows(result)]
     told = "\n".join(markdown_table(*table) for table in tables(every))
-    ratios = "".join(f"- {line}\n" for line in extremes(every))
+    ratios = "".join(f"- {line}\n" for line in (*extremes(every), *growth(every)))
     logs = "".join(f"- {about_case(result)}\n" for result in results)
     said = "".join(f"- {name}: {value}\n" for name, value in about.items())
     page = "\n".join([f"`{shlex.join(command)}`\n", told, *([ratios] if ratios else []), logs, said])

@@ -7,16 +7,20 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tests.bench import cases, logs, measured
+from tests.bench import cases, checkpoints, logs, measured, operations
 from tests.bench.cases import Case, LogSpec, Turn
 
 WARM_UP_RECORDS = 1_000_000
+WARM_UP_PARTITIONS = 1000
+"""As many as Kafka cleans at most to warm up: a partition costs it 20 ms or more, however small it is."""
 MOST_WARM_UPS = 8
+UNREAD = (*cases.LISTS, *cases.REPLICAS, cases.DOCTOR, cases.REPORT)
+"""Those whose output tells nothing about their work."""
 MEMORY_SHARE = 0.3
 """Of the memory that is free, what a log may take up before the cached original has to leave the page cache."""
 
@@ -30,7 +34,8 @@ class Run:
     """One measured run of a `Turn`.
 
     `clean_s` is the cleaning alone, as the engine itself reports it, if it does. A warm Kafka has only been measured
-    from inside: its processor time and memory are those of the warming up as well, and are left out.
+    from inside: its memory is that of the warming up as well, and is left out. `choosing_s` is the part of `clean_s` in
+    which Kafka's manager chooses the next log.
     """
 
     engine: str
@@ -47,6 +52,7 @@ class Run:
     waits: int | None = None
     preemptions: int | None = None
     clean_s: float | None = None
+    choosing_s: float | None = None
     passes: int | None = None
     records_read: int | None = None
     records_written: int | None = None
@@ -54,7 +60,12 @@ class Run:
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """A case and what came of it; `floor_s` has a figure for each round."""
+    """A case and what came of it; `floor_s` has a figure for each round.
+
+    `operations` are the system calls for each partition, by engine and kind, `checkpoint_s` the processor time for each
+    partition that reading and writing checkpoint files takes, and `alone_cpu_s` the processor time for a log directory
+    of one partition. They are only known of a case that has many partitions.
+    """
 
     case: Case
     source_bytes: int = 0
@@ -62,6 +73,9 @@ class Measured:
     records: int = 0
     runs: list[Run] = field(default_factory=list)
     floor_s: list[float] = field(default_factory=list)
+    operations: dict[str, dict[str, float]] = field(default_factory=dict)
+    checkpoint_s: dict[str, float] = field(default_factory=dict)
+    alone_cpu_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +123,42 @@ class Bench:
             if result.result_bytes:
                 result.floor_s.append(self._floor(source[False], result.result_bytes))
             _compare(case, left)
+        if case.has_many:
+            self._count(result, source[False])
         return result
+
+    def _count(self, result: Measured, source: Path) -> None:
+        """Count the system calls for each partition, and measure what does not depend on their number."""
+        case = result.case
+        alone = logs.build(replace(case.log, partitions=1), self.cache)
+        for engine in case.engines:
+            if engine == cases.KAFKA_WARM:
+                continue
+            counts = {}
+            for directory in (source, alone):
+                log_dir = self._prepared(engine, directory)
+                counts[directory] = operations.count(
+                    self._command(engine, case.log, log_dir), cwd=self.work, env=self.environment
+                )
+            others = max(1, case.log.partitions - 1)
+            more = {kind: counts[source][kind] - counts[alone][kind] for kind in operations.KINDS}
+            result.operations[engine] = {kind: count / others for kind, count in more.items()}
+            result.alone_cpu_s[engine] = self._turn(Turn(engine), 0, case, alone).cpu_s or 0
+            if engine in (cases.IN_PROCESS, cases.PLAN):
+                command = self._command(engine, case.log, self._prepared(engine, source))
+                used_s = checkpoints.measure(command, self.kcompact, cwd=self.work, env=self.environment)
+                result.checkpoint_s[engine] = used_s / case.log.partitions
+        self._tidy()
+
+    def _prepared(self, engine: str, source: Path) -> Path:
+        """Return the log directory that an engine gets: a copy of its own if it cleans."""
+        self._tidy()
+        self.work.mkdir(parents=True, exist_ok=True)
+        if engine not in cases.CLEANS:
+            return source
+        log_dir = self._work_directory(engine)
+        self._copy(source, log_dir)
+        return log_dir
 
     def _turn(self, turn: Turn, number: int, case: Case, source: Path) -> Run:
         self._tidy()
@@ -130,11 +179,11 @@ class Bench:
             cwd=self.work,
             env=self.environment,
             cores=turn.cores,
-            keeps_output=engine not in (*cases.LISTS, *cases.REPLICAS),
+            keeps_output=engine not in UNREAD,
         )
         if logs.stamp(source) != before:
             raise WrongResultError(f"{engine} changed {source}")
-        fields = {} if engine in (*cases.LISTS, *cases.REPLICAS) else _reported(engine, used.output)
+        fields = {} if engine in UNREAD else _reported(engine, used.output)
         return Run(
             engine=engine,
             round=number,
@@ -153,18 +202,28 @@ class Bench:
         )
 
     def _warm_kafka(self, number: int, spec: LogSpec, source: Path) -> Run:
-        count = min(MOST_WARM_UPS, -(-WARM_UP_RECORDS // spec.records))
+        warm_spec, count = warm_up(spec)
+        warm_source = logs.build(warm_spec, self.cache)
         warm = [self.work / f"warm-up-{n}" for n in range(count)]
         log_dir = self._work_directory(cases.KAFKA_WARM)
-        for target in [*warm, log_dir]:
-            self._copy(source, target)
+        for target in warm:
+            self._copy(warm_source, target)
+        self._copy(source, log_dir)
         os.sync()
         logs.read_into_memory(log_dir)
         command = [*self._kafka(spec, log_dir), "--warm", ",".join(map(str, warm))]
         output = measured.run(command, cwd=self.work, env=self.environment).output
         reply = json.loads(output)
         wall_s = (reply["open_ms"] + reply["clean_ms"] + reply["close_ms"]) / 1000
-        return Run(engine=cases.KAFKA_WARM, round=number, wall_s=wall_s, **_of_kafka(output))
+        cpu_s, choosing_s = reply["cpu_ms"] / 1000, reply["choosing_ms"] / 1000
+        return Run(
+            engine=cases.KAFKA_WARM,
+            round=number,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            choosing_s=choosing_s,
+            **_of_kafka(output),
+        )
 
     def _copy(self, source: Path, target: Path, *, linked: bool = False) -> None:
         if linked:
@@ -188,6 +247,12 @@ class Bench:
                 return logs.dump_log_command(log_dir)
             case cases.LIST:
                 return [*self.kcompact, "records", "--print-data", str(log_dir)]
+            case cases.DOCTOR:
+                return [*self.kcompact, "doctor", *logs.config_arguments(), "--now", str(spec.now_ms), str(log_dir)]
+            case cases.REPORT:
+                page = ["-o", str(self.work / "report.html")]
+                words = ["report", *logs.config_arguments(), "--now", str(spec.now_ms), *page]
+                return [*self.kcompact, *words, str(log_dir)]
             case cases.KEYS | cases.COMPARE:
                 replica = self._replica(spec, log_dir)
                 return [*self.kcompact, engine, "--engine", "in-process", "--json", str(log_dir), str(replica)]
@@ -232,6 +297,16 @@ class Bench:
         reply = json.loads(measured.run(command, cwd=self.work, env=environment).output)
         self._tidy()
         return float(reply["total_s"])
+
+
+def warm_up(spec: LogSpec) -> tuple[LogSpec, int]:
+    """Return the log that Kafka cleans to warm up, and how often: a million records where that does not take too long.
+
+    It has the partitions of `spec`, or the first of them if these are enough.
+    """
+    partitions = min(spec.partitions, WARM_UP_PARTITIONS, -(-WARM_UP_RECORDS // spec.records))
+    enough = -(-WARM_UP_RECORDS // (spec.records * partitions))
+    return replace(spec, partitions=partitions), min(MOST_WARM_UPS, enough, WARM_UP_PARTITIONS // partitions)
 
 
 def _prepare_page_cache(log_dir: Path) -> None:
@@ -281,7 +356,7 @@ def _name(run: Run) -> str:
 
 def _compare(case: Case, left: Mapping[Run, dict[str, str]]) -> None:
     """Hold each result so far against Kafka's first."""
-    kafkas = next((found for run, found in left.items() if run.engine == cases.KAFKA), None)
+    kafkas = next((found for run, found in left.items() if run.engine == case.reference), None)
     if kafkas is None:
         return
     for run, found in left.items():

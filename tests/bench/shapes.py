@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from tests.bench import many
 from tests.bench.cases import (
     COMPARE,
     ENGINES,
@@ -115,8 +116,8 @@ COMPARED = {
     ),
 }
 """The logs that are compared with their cleaned copies."""
-FIXED_SHAPES = (LISTING, *LISTED, *COMPARED, UNIQUE, ARTICLE)
-"""Shapes that exist in one size only, uncompressed."""
+FIXED_SHAPES = (LISTING, *LISTED, *COMPARED, *many.SHAPES, UNIQUE, ARTICLE)
+"""Shapes that exist in one size only."""
 
 UNIQUE_RECORDS = 60_000_000
 ARTICLE_RECORDS = 49_042_590
@@ -200,6 +201,7 @@ def chosen(options: Options) -> list[Case]:
         cases.append(listing_case(options))
     cases += [listed_case(name, options) for name in LISTED if name in options.shapes or is_usual]
     cases += [compared_case(name, options) for name in COMPARED if name in options.shapes or is_usual]
+    cases += [many_case(name, options) for name in many.SHAPES if name in options.shapes]
     if UNIQUE in options.shapes or options.large:
         cases.append(unique_case(options))
     if ARTICLE in options.shapes:
@@ -356,6 +358,11 @@ def compared_case(name: str, options: Options) -> Case:
         runs=options.runs,
         goals=(Goal(engine=COMPARE, of="cpu_ratio", limit=1.5),),
     )
+
+
+def many_case(name: str, options: Options) -> Case:
+    """Return the case of a log directory with many partitions."""
+    return many.case(name, engines=options.engines, runs=options.runs, seed=options.seed, quick=options.quick)
 
 
 def unique_case(options: Options) -> Case:

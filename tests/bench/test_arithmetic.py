@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.bench import __main__ as command
-from tests.bench import cases, logs, plot, results, shapes
+from tests.bench import cases, logs, many, operations, plot, results, runner, scale_out, shapes
 from tests.bench.cases import (
     COMPARE,
     DUMP_LOG,
@@ -20,6 +20,7 @@ from tests.bench.cases import (
     KAFKA,
     KAFKA_WARM,
     LIST,
+    PLAN,
     SPARK,
     Goal,
     LogSpec,
@@ -104,6 +105,11 @@ def test_the_usual_cases() -> None:
         ),
         ({"shapes": ["article"]}, ["the article's log"]),
         ({"shapes": ["article"], "article_scale": 0.1}, ["the article's log, 0.1 of it"]),
+        (
+            {"shapes": ["many-10MB", "very-many-small"]},
+            ["300 partitions, many-10MB", "5,000 partitions, very-many-small"],
+        ),
+        ({"shapes": ["many-10MB"], "quick": True}, ["6 partitions, many-10MB"]),
     ],
 )
 def test_options_choose_cases(options: dict[str, Any], names: list[str]) -> None:
@@ -314,6 +320,68 @@ def test_a_list_is_compared_with_kafkas_tool_by_processor_time() -> None:
     assert "≤ 0.5 x Kafka's CPU s: 0.15, met" in results.plain_table(results.COLUMNS, [ours])
 
 
+def of_many(name: str, number: int) -> Measured:
+    """Return what came of a case: Kafka takes 30 ms of processors for a partition, a command 0.5 s and 10 ms."""
+    (case,) = chosen(shapes=[name])
+    partitions = case.log.partitions
+    kafka = run(KAFKA_WARM, 0, number * 0.03, cpu_s=partitions * 0.03, choosing_s=1.0)
+    ours = [run(engine, 0, partitions * 0.01, cpu_s=0.5 + partitions * 0.01) for engine in (IN_PROCESS, PLAN)]
+    return Measured(
+        case=case,
+        source_bytes=1000,
+        records=50,
+        runs=[kafka, *ours],
+        operations={IN_PROCESS: {"stats": 90.0, "opens": 61.0}, PLAN: {"stats": 18.0}},
+        checkpoint_s={IN_PROCESS: 0.001},
+        alone_cpu_s={IN_PROCESS: 0.51, PLAN: 0.51},
+    )
+
+
+def test_many_partitions_are_compared_with_a_warm_kafka() -> None:
+    result = of_many("many-1MB", 1000)
+    assert [turn.engine for turn in result.case.turns(1)] == [*reversed(cases.MANY)]
+    kafka, ours, plan = results.rows(result)
+    assert (kafka.partition_cpu_s, kafka.further_cpu_s, kafka.cpu_ratio, kafka.choosing_s) == (0.03, 0.03, None, 1.0)
+    assert ours.partition_cpu_s == pytest.approx(0.0105)
+    assert ours.cpu_ratio == pytest.approx(0.35)
+    assert ours.further_cpu_s == pytest.approx(0.01)
+    ((columns, of_table),) = results.tables([kafka, ours, plan])
+    assert columns is results.MANY_COLUMNS
+    said = results.plain_table(columns, of_table)
+    assert "≤ 0.5 x Kafka's CPU s: met; ≤ 100 stats a partition: met; ≤ 60 opens a partition: MISSED" in said
+    assert "≤ 2 ms a partition: MISSED" in said
+
+
+def test_what_a_partition_costs_more_among_many() -> None:
+    every = [
+        row
+        for name, number in (("very-many-small", 5000), ("many-small", 1000), ("many-1MB", 1000))
+        for row in results.rows(of_many(name, number))
+    ]
+    assert results.growth(every)[1] == "in-process, a partition of 5,000 by one of 1,000: 1.00 (goal: ≤ 1.1, met)"
+    slower = [replace(row, further_cpu_s=0.012) if row.partitions == many.MOST else row for row in every]
+    assert "plan, a partition of 5,000 by one of 1,000: 1.20 (goal: ≤ 1.1, MISSED)" in results.growth(slower)
+    assert results.growth([row for row in every if row.partitions != many.MOST]) == []
+
+
+def test_kafka_warms_up_on_a_million_records_or_a_thousand_partitions() -> None:
+    def warm_up(records: int, partitions: int) -> tuple[int, int]:
+        spec, count = runner.warm_up(LogSpec(records=records, value_bytes=91, keys=0, partitions=partitions))
+        return spec.partitions, count
+
+    assert warm_up(85_000, 1) == (1, 8)
+    assert warm_up(10_000_000, 1) == (1, 1)
+    assert warm_up(85_500, 300) == (12, 1)
+    assert warm_up(170, 5000) == (1000, 1)
+    assert warm_up(170, 200) == (200, 5)
+
+
+def test_system_calls_are_counted_by_kind() -> None:
+    summary = "syscall calls\n---------------- ---------\nnewfstatat 20\nfstat 3\nopenat 7\nfsync 1\n-- --\ntotal 31\n"
+    counted = operations.by_kind(summary)
+    assert {kind: count for kind, count in counted.items() if count} == {"stats": 23, "opens": 7, "fsyncs": 1}
+
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -336,3 +404,19 @@ def test_the_plots_draw_each_row_to_scale() -> None:
 
 def test_plots_without_rows_are_left_out() -> None:
     assert set(plot.plots(results.rows(scaled()))) == {"scaling"}
+
+
+@pytest.mark.parametrize(
+    ("slots", "driver_s", "at_least_s", "at_most_s"),
+    [
+        (1, 0.0, 1000 * 3.1, 1000 * 3.1),
+        (10, 0.0, 100 * 3.1, 100 * 3.1),
+        (10, 0.01, 100 * 3.1, 100 * 3.1 + 1),
+        (1000, 0.0, 3.1, 3.1),
+        (1000, 0.01, 10.0, 14.0),  # The driver is the limit.
+    ],
+)
+def test_a_round_of_tasks_of_equal_length(slots: int, driver_s: float, at_least_s: float, at_most_s: float) -> None:
+    terms = scale_out.Terms(task_s=3.0, spark_s=0.1, before_s=driver_s / 2, after_s=driver_s / 2)
+    took_s = scale_out.makespan_s(terms, partitions=1000, slots=slots)
+    assert at_least_s - 1e-6 <= took_s <= at_most_s + 1e-6

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import __main__ as command
-from tests.bench import cases, logs, results, runner, shapes
+from tests.bench import cases, logs, many, results, runner, shapes
 from tests.bench.cases import Case, LogSpec
 from tests.bench.shapes import Wanted
 from tests.oracle import driver, real_kafka
@@ -148,6 +148,21 @@ def test_replicas(bench: runner.Bench, name: str) -> None:
     assert (keys.engine, compare.engine) == cases.REPLICAS
     assert compare.cpu_ratio
     assert [goal.of for goal, _ in compare.goals] == ["cpu_ratio"]
+
+
+@pytest.mark.parametrize("name", many.SHAPES)
+def test_many_partitions(bench: runner.Bench, name: str) -> None:
+    engines = cases.MANY if name == "many-small" else (cases.KAFKA_WARM, cases.IN_PROCESS)
+    case = shapes.many_case(name, shapes.Options(runs=1, engines=engines))
+    result = bench.measure(replace(case, log=replace(case.log, partitions=3, records=min(case.log.records, 9000))))
+    rows = {row.engine: row for row in results.rows(result)}
+    assert set(rows) == set(engines)
+    ours = rows[cases.IN_PROCESS]
+    assert ours.ratio
+    assert ours.cpu_ratio
+    assert ours.checkpoint_s
+    assert ours.operations["fsyncs"] > 1
+    assert not any(row.operations.get("fsyncs") for row in rows.values() if row.engine not in cases.CLEANS)
 
 
 def test_what_only_reads_must_not_write(bench: runner.Bench, tmp_path: Path) -> None:

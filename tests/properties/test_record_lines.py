@@ -17,11 +17,11 @@ from kcompact.cli.output import record_lines
 from kcompact.cli.output.dump import LineForm, dump_log, raw_field, read_parts
 from kcompact.cli.output.field_decoder import FieldDecoder
 from kcompact.cli.output.record_lines import RunLines
-from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.format.batch import Record, build, empty, read_header
 from kcompact.format.codec import Codec
 from kcompact.kernels import FIELD_BINARY, FIELD_NULL, FIELD_TEXT, FIELD_UNDECIDED
 from kcompact.log.files import LogFile
+from kcompact.log.left_out import LeftOutParts
 from kcompact.log.records import RecordRun, record_parts, record_runs
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
 from tests.support.machine_code import switched

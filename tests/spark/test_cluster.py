@@ -262,8 +262,74 @@ def test_cluster_leaves_the_same_bytes_as_one_process(
 
     assert len(status.workers_of("kcompact: scan")) == CORES, status
     assert len(status.workers_of("kcompact: write")) == CORES, status
-    assert status.workers_of("kcompact: small stages"), status
+    assert status.workers_of("kcompact: partitions"), status
     assert (status.failed, status.removed) == (0, [])
+
+
+PARTITIONS = 6
+
+
+def write_partitions(log_dir: Path) -> None:
+    for number in range(PARTITIONS):
+        write_partition(log_dir / f"p-{number}", total_bytes=24 << 20, segments=4, value_bytes=4_000)
+
+
+@pytest.mark.parametrize("fault", ["killed", "lost"])
+def test_a_partition_goes_to_another_worker(cluster: Cluster, status: Status, tmp_path: Path, fault: str) -> None:
+    """A worker is killed in the middle of a task, or lost: it is stopped until its partition is swapped, and goes on.
+
+    The late attempt holds its files open and knows the staging directory. It must not touch what is in place.
+    """
+    log_dir, copy = tmp_path / "logs", tmp_path / "copy"
+    write_partitions(log_dir)
+    shutil.copytree(log_dir, copy)
+    assert clean(copy, 1 << 30, "--engine", "in-process").code == 0
+
+    def begun() -> list[Path]:
+        return [path for path in log_dir.glob("p-*/.kcompact-*/*part*") if size_of(path)]
+
+    hit: list[int] = []
+
+    def strike(is_over: Callable[[], bool]) -> None:
+        while not is_over() and not hit:
+            time.sleep(0.005)
+            if begun() and (found := cluster.executors()):
+                _, process = min(found.items())
+                for pid in [process, *children_of(process)]:
+                    os.kill(pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+                    hit.append(pid)
+
+    done = threading.Event()
+    striker = threading.Thread(target=strike, args=(done.is_set,))
+    striker.start()
+    settings = ("spark.network.timeout=8s", "spark.network.timeoutInterval=1s", "spark.executor.heartbeatInterval=1s")
+    lost_soon = [part for setting in settings for part in ("--spark-conf", setting)]
+    try:
+        ran = clean(log_dir, 1 << 30, *cluster.options(), *lost_soon)
+    finally:
+        done.set()
+        striker.join()
+        after = content(log_dir)
+        for pid in hit:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    assert ran.code == 0, ran.err
+    assert hit, "the run was over before anything was written"
+    assert after == content(copy)
+    assert becomes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hit[1:]))
+    assert content(log_dir) == after
+    assert left_behind(log_dir) == []
+    assert status.failed >= 1
+
+
+def children_of(process: int) -> list[int]:
+    """Return the Python processes that an executor has started."""
+    found = [process]
+    for pid in found:
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found[1:]
 
 
 def test_killed_worker_costs_a_retry_and_nothing_else(cluster: Cluster, status: Status, tmp_path: Path) -> None:
@@ -279,7 +345,7 @@ def test_killed_worker_costs_a_retry_and_nothing_else(cluster: Cluster, status: 
     def kill_one_that_writes(is_over: Callable[[], bool]) -> None:
         while not is_over():
             time.sleep(0.02)
-            parts = [path for path in (log_dir / "large-0").glob(".kcompact-*/*part*") if size_of(path)]
+            parts = [path for path in (log_dir / "large-0").glob(".kcompact-*/*part*.log") if size_of(path)]
             names.update(path.name for path in parts)
             if len(parts) >= CORES and not killed:  # Both are writing: whichever goes has begun a file.
                 executor, process = min(cluster.executors().items())

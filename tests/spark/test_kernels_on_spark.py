@@ -10,16 +10,24 @@ from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.tasks import (
     Package,
     Shipped,
-    SmallStage,
+    WholeTask,
     check_worker,
     follow_driver,
-    run_small_stages,
+    run_whole_tasks,
     ship,
 )
 from kcompact.errors import EngineError
 from kcompact.host.throttle import Throttle
 from kcompact.kernels.machine_code import library_sha256
 from tests.support.jobs import JOB
+
+
+class Added:
+    """An accumulator."""
+
+    def __init__(self, values: list[tuple[int, bytes]]) -> None:
+        self.add = values.extend
+
 
 SAME = Package(__version__, library_sha256())
 
@@ -47,9 +55,12 @@ def test_a_worker_with_another_package_is_refused(
     monkeypatch.setattr(Package, "of_this_process", classmethod(lambda _: driver))
     with pytest.raises(EngineError, match=expected):
         Shipped.opened(ship(JOB, Throttle(None), CLEANING))
-    (result,) = run_small_stages(sealed(driver), [sealed(SmallStage("scan", JOB, []))])
-    identity, problem = opened(result, source="a worker")
-    assert identity is None
+    results: list[tuple[int, bytes]] = []
+    task = WholeTask("token", print, None, None, is_on_other_machines=False)
+    assert list(run_whole_tasks(sealed(driver), Added(results), [[(7, sealed(task))]])) == []
+    ((number, result),) = results
+    token, problem = opened(result, source="a worker")
+    assert (number, token) == (7, None)
     assert expected in str(problem)
 
 

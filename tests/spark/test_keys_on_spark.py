@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kcompact.engine.in_process import InProcess
-from kcompact.engine.spark import OnSpark, executor, shared_jobs
+from kcompact.engine.spark import OnSpark, executor, queue_of
 from kcompact.keys.count import count_keys
 from kcompact.keys.counts import CountOptions
 from kcompact.plan.clean_plan import CleanPlan
@@ -31,8 +31,8 @@ def test_a_count_is_that_of_one_process(on_spark: OnSpark, plans: list[CleanPlan
     expected = count_keys(plans, InProcess(), OPTIONS)
     assert expected.shared_keys
     assert count_keys(plans, on_spark, OPTIONS, split_bytes=5_000) == expected
-    with shared_jobs(on_spark.sc) as jobs:
-        sharing = dataclasses.replace(on_spark, shared_jobs=jobs)
+    with queue_of(on_spark.sc) as jobs:
+        sharing = dataclasses.replace(on_spark, tasks=jobs)
         assert count_keys(plans, sharing, OPTIONS) == expected
 
 

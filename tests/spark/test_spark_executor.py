@@ -20,6 +20,7 @@ from kcompact.clean.scan import CLEANING
 from kcompact.clean.stages import Progress
 from kcompact.cleaner import partition, round
 from kcompact.cleaner.cleaning import Cleaning
+from kcompact.cleaner.ending import SwappedPartition
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark
@@ -283,12 +284,12 @@ def test_small_partitions_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("started")
 def test_a_fault_is_its_own_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(cleaning: Cleaning) -> CleanResult:
+    def faulty(cleaning: Cleaning) -> SwappedPartition | CleanResult:
         if cleaning.plan.log.directory.name == "small-1":
             raise ZeroDivisionError("not what anybody expected")
-        return partition.perform(cleaning)
+        return partition.swap_in(cleaning)
 
-    monkeypatch.setattr(round, "perform", faulty)
+    monkeypatch.setattr(round, "swap_in", faulty)
     write_logs(tmp_path / "logs", 3)
     ran = kcompact(
         "clean", "--engine", "spark", "--force", "--json", "--high-watermark", "leo", *COMPACT, tmp_path / "logs"

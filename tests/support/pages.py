@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.command_line import kcompact, process
 
-DIRECTIVE = re.compile(r"<!-- (fixture|example|before|clock|spark)(?:: (.*?))? -->")
+DIRECTIVE = re.compile(r"<!-- (fixture|example|before|clock|bucket|spark)(?:: (.*?))? -->")
 FENCE = re.compile(r"```(\w*)")
 LEFT_OUT = "..."
 """A line of a page that stands for lines of a command which are not shown."""

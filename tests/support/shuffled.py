@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Job, Progress, Scan, Stages
+from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Result, Scan, Stages, Whole
 from kcompact.clean.write import write_part
 from kcompact.host.throttle import Pace, Throttle
 
@@ -25,6 +25,12 @@ class Shuffled:
     is_on_other_machines: bool = False
     name: str = "shuffled"
     progress: Progress = field(default_factory=Progress)
+    whole_bytes: int = -1
+
+    def run_whole(
+        self, work: Callable[[Executor, int | None, Argument], Result], argument: Argument, whole: Whole
+    ) -> Result:
+        return work(self, whole.memory_bytes, argument)
 
     def scan_and_reduce(
         self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]

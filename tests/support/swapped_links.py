@@ -140,7 +140,7 @@ class Stopped(BaseException):
 
 
 def recover_it(scene: Scene, begin: Begin) -> None:
-    def stops(directory: OpenDirectory, steps: Sequence[Step], _: object) -> None:
+    def stops(directory: OpenDirectory, steps: Sequence[Step], *_: object, **__: object) -> None:
         apply_steps(directory, steps[:8])
         raise Stopped
 

@@ -1,4 +1,4 @@
-"""Calls fail in the Python workers of Spark, while they scan a log and while they write its new segments.
+"""Calls fail in the Python workers of Spark, while they scan a log, write its new segments, or do both in one task.
 
 The workers get the functions of the executor with `Faults` around them. The partition stays as it was, or is cleaned;
 the error is the one that the same call has without Spark; afterwards a cleaning without faults succeeds.
@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
-from kcompact.engine.spark import OnSpark, executor, spark_context
+from kcompact.engine.spark import OnSpark, executor, queue_of, spark_context
 from kcompact.errors import KcompactError
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
@@ -47,7 +47,7 @@ CODES = {
 }
 MAY_FAIL = (*READS, *STATUS, "open")
 """Calls whose failure a worker may get over: what the kernels cannot read is read again by the definitions."""
-STAGES = ("scan_partition", "write_partition")
+STAGES = ("scan_partition", "write_partition", "run_whole_tasks")
 
 
 def run(*, share: float, seed: int) -> Tally:
@@ -56,7 +56,7 @@ def run(*, share: float, seed: int) -> Tally:
     # Workers do not import modules of the tests.
     cloudpickle.register_pickle_by_value(faults)
     cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["run"]))
-    with scratch() as directory, spark_context("local[2]") as context:
+    with scratch() as directory, spark_context("local[2]") as context, queue_of(context) as tasks:
         write_log(directory / "original")
         before = contents(directory / "original" / "orders-0")
         view = read_view(directory / "original" / "orders-0")
@@ -65,7 +65,8 @@ def run(*, share: float, seed: int) -> Tally:
             shutil.copytree(directory / "original", log_dir)
             fault = Fault(dice.randrange(1, CALLS), dice.choice(KINDS), dice.random() < 0.5)
             stage = dice.choice(STAGES)
-            outcome = _outcome(log_dir, OnSpark(sc=context), stage, fault)
+            in_stages, whole = OnSpark(sc=context), OnSpark(sc=context, tasks=tasks, whole_bytes=1 << 40)
+            outcome = _outcome(log_dir, whole if stage == "run_whole_tasks" else in_stages, stage, fault)
             problems = _problems(log_dir, outcome, fault, before, view)
             if problems:
                 tally.fail(f"{stage} in a worker, {fault}: {'; '.join(problems)}")

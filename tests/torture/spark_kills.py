@@ -28,6 +28,9 @@ KILLS = 30
 SMALL_DISKS = ("8k", "64k", "200k")
 """Sizes of a disk that is too small for the files of a cleaning."""
 LOG_BYTES = 8 << 20
+"""A partition that is one task."""
+LARGE_BYTES = 80 << 20
+"""A partition that is cleaned in stages, whose keys pass through files."""
 OPTIONS = (
     *("clean", "--master", "local[2]", "--high-watermark", "leo", "--now", "2024-01-01T10:00:00Z"),
     *("--config", "cleanup.policy=compact", "--config", "segment.bytes=3000000"),
@@ -58,8 +61,10 @@ def run(*, share: float, seed: int) -> Tally:
         for number in range(max(1, round(KILLS * share))):
             victim = VICTIMS[number % len(VICTIMS)]
             _kill_one(tally, stage, victim, chance.random(), f"seed {seed}, kill {number} ({victim})")
+        large = Path(scratch) / "large"
+        write_partition(large / "orders-0", total_bytes=LARGE_BYTES, segments=8, value_bytes=4000)
         for size in SMALL_DISKS[: max(1, round(len(SMALL_DISKS) * share))]:
-            _fill_disk(tally, stage, size)
+            _fill_disk(tally, stage._replace(template=large), size)
     return tally
 
 

@@ -18,6 +18,7 @@ FOLDERS = [
     {"host"},
     {"format"},
     {"kernels"},
+    {"bucket"},
     {"log"},
     {"config"},
     {"plan"},
@@ -25,6 +26,7 @@ FOLDERS = [
     {"keys"},
     {"swap", "doctor", "export", "compare", "search"},
     {"engine"},
+    {"spark_source"},
     {"cleaner"},
     {"views"},
     {"report"},
@@ -34,7 +36,7 @@ FOLDERS = [
 
 
 ONLY_IN = {
-    "pyspark": {"engine.spark"},
+    "pyspark": {"engine.spark", "spark_source"},
     "py4j": {"engine.spark"},
     "click": {"cli"},
     "rich": {"cli"},
@@ -56,8 +58,8 @@ ONLY_IN = {
     "ssl": {"config.client", "config.listener"},
     "cryptography": {"config.client.stores"},
     "urllib": {"config.client.tokens", "host.installation"},
-    "pyarrow": {"export.arrow"},
-    "fcntl": {"log.lock", "host.access"},
+    "pyarrow": {"export.arrow", "spark_source.columns"},
+    "fcntl": {"log.lock", "host.access", "bucket.scratch"},
     "filelock": {"engine.spark.scratch"},
     "platformdirs": {"host.user_directories"},
     "subprocess": {
@@ -65,9 +67,11 @@ ONLY_IN = {
         "kernels.build",
     },
     "socket": {"engine.spark.worker_pool", "engine.spark.master", "config.listener"},
-    "tempfile": {"engine.spark.scratch", "engine.in_process", "kernels.build"},
+    "tempfile": {"engine.spark.scratch", "engine.in_process", "kernels.build", "bucket.scratch"},
     "pickle": {"engine.seals"},
-    "mmap": set[str](),
+    # An error of the disk ends the process: only for what goes to a bucket, from the scratch, without a copy of it.
+    "mmap": {"bucket.remote", "bucket.upload"},
+    "obstore": {"bucket.remote"},
 }
 
 PYSPARK_PRIVATE = re.compile(r"PYSPARK_(GATEWAY|DRIVER|SUBMIT)|PythonGatewayServer|_active_spark_context|_jsc\b|_jvm\b")
@@ -83,12 +87,16 @@ MAY_RENAME_OR_DELETE = {
     "clean.join": {"os.unlink"},
     # Only its own unfinished file.
     "export.files": {"os.rename", "os.unlink"},
+    # Only its private scratch directories.
+    "bucket.scratch": {"shutil.rmtree"},
+    # Only the bytes of its own files with holes.
+    "bucket.mirror": {"os.truncate", "os.ftruncate"},
     # Only what it has built.
     "kernels.build": {".replace"},
 }
 MAY_CREATE_FILES = {
     *("clean.staged_files", "swap", "log.lock", "engine.spark"),
-    *("host.user_directories", "kernels.build"),
+    *("host.user_directories", "kernels.build", "bucket"),
     "cli.commands.man",
     *("cleaner.journal", "export.files"),
 }
@@ -101,6 +109,7 @@ MAY_OPEN_FILES = {
     *("cleaner.journal", "export.files"),  # Files of their own.
     "report.page",  # The template and the style sheet of the package.
     "host.installation",  # The metadata of the package.
+    "bucket",  # Its private scratch directories.
     *("host.access", "host.machine", "host.other_processes"),  # `/proc` and `/sys`.
     *("engine.spark", "kernels", "cli.output.streams", "cli.commands.man"),  # Files of their own; streams.
 }
@@ -114,7 +123,7 @@ MAY_READ_LOCAL_FILES = {
     # The machine: its processes, who may read and write in a log directory, who owns it.
     *("host", "cleaner.in_use", "doctor.log_dirs", "cli.commands.clean"),
     *("config.server_properties", "config.properties_files", "config.client"),  # Files of the broker and of clients.
-    *("cleaner.journal", "report.file", "engine", "kernels"),  # Files of their own.
+    *("cleaner.journal", "report.file", "engine", "kernels", "bucket"),  # Files of their own.
     *("search", "cli.commands.search_key"),  # Every file below the arguments, of any kind; the list of keys.
 }
 """Modules that list, stat or open local files."""

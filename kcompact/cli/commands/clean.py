@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Clean at any ratio. All other reasons not to clean still hold.")
 @click.option(
     "--output",
-    type=NamedPath(file_okay=False),
+    type=NamedPath(file_okay=False, writes_buckets=True),
     metavar="DIR",
-    help="Write a compacted copy of each partition into DIR and leave PATH unchanged.",
+    help="Write a compacted copy of each partition into DIR, or to s3://BUCKET/PREFIX, and leave PATH unchanged.",
 )
 @click.option(
     "--keep-replaced",

@@ -205,7 +205,8 @@ def _compared(pairs: Pairs, engine_options: EngineOptions, memory_bytes: int | N
     from kcompact.plan.walk import LogDirs
 
     with ExitStack() as stack, stop_request() as stop:
-        engine = Engine(engine_options, stack, bytes_to_read=log_bytes(_directories(pairs)))
+        directories = _directories(pairs)
+        engine = Engine(engine_options, stack, bytes_to_read=log_bytes(directories), paths=directories)
         if engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
             streams.tell(str(engine.choice))
         engine.check()

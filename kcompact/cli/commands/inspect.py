@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact.cli import options
+from kcompact.host.machine import rare_collections
 
 if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @options.paths_of_any_kind
 @click.option("--batches", is_flag=True, help="List the batches, as kafka-dump-log.sh does.")
 @options.memory(what="the batches being read")
+@rare_collections()
 def command(
     paths: tuple[Path, ...], plan_options: PlanOptions, *, batches: bool, memory_bytes: int | None, as_json: bool
 ) -> int:

@@ -118,7 +118,7 @@ def _counted(
     from kcompact.log.directory import log_bytes
 
     with ExitStack() as stack, stop_request() as stop:
-        engine = Engine(engine_options, stack, bytes_to_read=log_bytes(directories))
+        engine = Engine(engine_options, stack, bytes_to_read=log_bytes(directories), paths=directories)
         if directories and engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
             streams.tell(str(engine.choice))
         engine.check()

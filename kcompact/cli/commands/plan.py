@@ -15,6 +15,7 @@ from kcompact.cli.completion import values
 from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.errors import KcompactError
+from kcompact.host.machine import rare_collections
 from kcompact.notes import NoteCode
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class _Shown:
 @options.replicas
 @options.unclean
 @options.verbosity(quiet="Print only the totals and errors.")
+@rare_collections()
 def command(
     paths: tuple[Path, ...],
     plan_options: PlanOptions,

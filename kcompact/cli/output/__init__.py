@@ -5,7 +5,6 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
 `cli` `entries` and `signals`.
 
     dump           batches and records as `kafka-dump-log.sh` prints them
-    unreadable     the parts that these lists leave out because they cannot be read
     record_sinks   records that become a table, CSV, or a file
     record_lines   the same lines for whole runs of records, by a kernel
     decoding       the records of Kafka's coordinators, decoded
@@ -17,5 +16,6 @@ Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `clean`, `swap`
     progress_bars  the bars on a terminal
     next_command   the command that a person may want to type next, made from the arguments that were typed
     printer        the parts of a view on a terminal or a pipe
+    plain          tables and items without a terminal
     streams        the standard streams: closed, full or broken
 """

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from kcompact.cli.output.unreadable import LeftOutParts
 from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format import legacy
 from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
@@ -23,6 +22,7 @@ from kcompact.format.names import ANY_OFFSET, BOOTSTRAP_CHECKPOINT, parse_file_n
 from kcompact.kernels import ABORT, COMMIT
 from kcompact.log.batch_headers import marker_of
 from kcompact.log.files import LogFile
+from kcompact.log.left_out import LeftOutParts
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
 from kcompact.log.segment_reader import batches
 from kcompact.readable import safe

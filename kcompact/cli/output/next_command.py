@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kcompact.bucket.path import is_address
 from kcompact.readable import shell_word
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def command_after(arguments: Sequence[str], command: str, *, without: Sequence[s
     words = list(arguments[1:])
     end = words.index("--") if "--" in words else len(words)
     kept = [word for word in words[:end] if word not in without and not _OF_THE_REPORT.fullmatch(word)]
+    if command == "clean" and any(map(is_address, words)):
+        kept = ["--output", "DIR", *kept]  # Nothing is changed in a bucket.
     return " ".join(map(shell_word, ["kcompact", command, *kept, *words[end:]]))
 
 

@@ -1,12 +1,11 @@
 """Views as text: styled by rich on a terminal, plain and complete anywhere else.
 
 Text from names, records and errors is escaped here. rich receives `Text` objects, never strings with markup. Without a
-terminal a table is as wide as its content, so nothing is cut.
+terminal a table is as wide as its content, so nothing is cut (`plain`).
 """
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from kcompact import readable
 from kcompact.cli.output import streams
+from kcompact.cli.output.plain import item_lines, table_lines
 from kcompact.plan.clean_plan import Role
 from kcompact.views.parts import Cell, Heading, Items, Lines, LogScale, Part, Space, Table, Tone
 
@@ -80,24 +80,20 @@ class Printer:
         """Print one line. A string is escaped, a `Text` is escaped already."""
         if isinstance(content, str):
             streams.echo(readable.safe(content), self.stream)
+        elif self.is_terminal:
+            self._show(content)
         else:
-            self.show(content)
+            streams.echo(content.plain.rstrip(), self.stream)
 
     def lines(self, message: str) -> None:
         """Print the lines of a message, whose names are escaped already."""
         for line in message.split("\n"):
             self.line(line)
 
-    def show(self, renderable: RenderableType, *, min_width: int = 0) -> None:
-        """Print an object of rich, at least `min_width` wide. The terminal breaks lines that are too long."""
-        if self.is_terminal:
-            with streams.errors(self.stream):
-                console(self.stream, width=max(self.width, min_width)).print(renderable)
-            return
-        plain = io.StringIO()
-        console(plain, width=PIPED_WIDTH).print(renderable)
-        lines = plain.getvalue().splitlines()
-        streams.echo("\n".join(line.rstrip() for line in lines), self.stream)
+    def _show(self, renderable: RenderableType, *, min_width: int = 0) -> None:
+        """Print an object of rich on a terminal, at least `min_width` wide. It breaks lines that are too long."""
+        with streams.errors(self.stream):
+            console(self.stream, width=max(self.width, min_width)).print(renderable)
 
     def parts(self, parts: Iterable[Part]) -> None:
         """Print the parts of a view, each apart from the one above it by an empty line unless it is close to it."""
@@ -128,9 +124,12 @@ class Printer:
         from rich.padding import Padding
 
         words = sentence.lstrip()
-        self.show(Padding(styled(words), (0, 0, 0, len(sentence) - len(words))))
+        self._show(Padding(styled(words), (0, 0, 0, len(sentence) - len(words))))
 
     def _items(self, part: Items) -> None:
+        if not self.is_terminal:
+            self._plain(item_lines(part))
+            return
         from rich.padding import Padding
         from rich.table import Table as Grid
 
@@ -140,10 +139,13 @@ class Printer:
         for name, sentence in part.items:
             grid.add_row(_cell(name), styled(sentence))
         if grid.rows:
-            self.show(Padding(grid, (0, 0, 0, 2)))
+            self._show(Padding(grid, (0, 0, 0, 2)))
 
     def _table(self, table: Table) -> None:
         """Print a table, without the optional columns that a narrow terminal has no space for."""
+        if not self.is_terminal:
+            self._plain(table_lines(table))
+            return
         unlimited = console(self.stream, width=PIPED_WIDTH)
         removable = [name for name in table.optional if name in table.columns]
         shown = table
@@ -151,13 +153,18 @@ class Printer:
         while min_width > self.width and removable:
             shown = shown.without(removable.pop(0))
             min_width = unlimited.measure(_grid(shown, is_folded=True)).maximum
-        self.show(_grid(shown, is_folded=False), min_width=min_width)
+        self._show(_grid(shown, is_folded=False), min_width=min_width)
         if table.below and table.below not in shown.columns:
             self.line()
             place = table.columns.index(table.below)
             for cells in table.rows:
                 if cells[place].text:
                     self.line(_cell(cells[0]).append(": ").append_text(_cell(cells[place])))
+
+    def _plain(self, lines: Iterable[str]) -> None:
+        text = "\n".join(lines)
+        if text:
+            streams.echo(text, self.stream)
 
     def _log_scale(self, runs: Sequence[tuple[Role, int]]) -> None:
         """Print the bar of a log, and what its cells mean. A terminal narrower than the bar gets a shorter bar."""

@@ -8,7 +8,7 @@ Imports: `errors`, `host`, `kernels`, `clean`, `engine.in_process`.
 
     executor          runs the stages as Spark jobs: what the driver does
     tasks             what the workers run, and the values that travel
-    job_sharing       runs small stages of several threads as one job
+    task_queue        hands the work of several threads out as tasks
     context           a private SparkContext: its settings, its environment, its end
     master            the forms of a master URL, and what Spark needs before it can start
     java              finds a Java that runs
@@ -29,18 +29,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kcompact.engine.spark.context import SparkStart, spark_context, spark_start
-    from kcompact.engine.spark.executor import OnSpark, shared_jobs
+    from kcompact.engine.spark.executor import OnSpark, queue_of
     from kcompact.engine.spark.java import find_java
     from kcompact.engine.spark.master import check_prerequisites
 
-__all__ = ["OnSpark", "SparkStart", "check_prerequisites", "find_java", "shared_jobs", "spark_context", "spark_start"]
+__all__ = ["OnSpark", "SparkStart", "check_prerequisites", "find_java", "queue_of", "spark_context", "spark_start"]
 
 _MODULES = {
     "OnSpark": "executor",
     "SparkStart": "context",
     "check_prerequisites": "master",
     "find_java": "java",
-    "shared_jobs": "executor",
+    "queue_of": "executor",
     "spark_context": "context",
     "spark_start": "context",
 }

@@ -18,55 +18,66 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
+from pyspark.errors import PySparkException
 
 from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
 from kcompact.clean.scan import CLEANING
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Job, Progress, Scan, Stages
+from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Result, Scan, Stages, Whole
 from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.java_errors import job_error
-from kcompact.engine.spark.job_sharing import SharedJobs
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory
+from kcompact.engine.spark.task_queue import TASKS_PER_SLOT, Deliver, Piece, TaskQueue
 from kcompact.engine.spark.tasks import (
     BETWEEN_PROCESSES,
     SUMMARIES,
     BlockFile,
     Package,
     Report,
-    SmallStage,
+    WholeTask,
     bucket_number,
+    delivered,
     reduce_file_partition,
     reduce_files,
     reduce_partition,
-    run_small_stages,
+    run_whole_tasks,
     scan_partition,
     ship,
     write_partition,
 )
-from kcompact.errors import AccountingError, EngineError, KcompactError
+from kcompact.errors import AccountingError, EngineError, KcompactError, RefusedError
+from kcompact.host import turns
+from kcompact.host.machine import default_memory_bytes
 from kcompact.host.throttle import Throttle
 
 POLL_S = 0.2
 STOP_S = 30.0
 """How long to wait for the tasks of a cancelled job. A task that waits for a dead disk cannot be killed at all."""
-TASKS_PER_WORKER = 2
-"""A shared job has at most so many tasks for each worker: a task costs Spark about as much as a small stage."""
+TASK_BYTES = 32 << 20
+"""Small pieces of work are put together to tasks of at most so many bytes: a task costs Spark as much as some MiB."""
 SMALL_BYTES = 8 << 20
-"""A stage that reads less is one task, if it can share a job."""
+"""A scan that reads less is one task, with its reduction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnSpark:
     """Runs the stages as Spark jobs. Raises EngineError when Spark itself fails.
 
-    With `shared_jobs` small stages share their jobs with those of other threads.
+    With `tasks` a whole partition of at most `whole_bytes` is a task, and so is a small scan with its reduction. Such
+    tasks of several threads share their jobs. `sc` may also be a SparkSession, whose context it is then. Raises
+    RefusedError for a session without a context, as Spark Connect has it.
     """
 
-    sc: SparkContext
+    sc: SparkContext = field(kw_only=False)
     progress: Progress = field(default_factory=Progress)
     name: str = "spark"
-    shared_jobs: SharedJobs[SmallStage] | None = None
+    tasks: TaskQueue | None = None
+    whole_bytes: int = -1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sc, SparkContext):
+            object.__setattr__(self, "sc", _context_of(self.sc))
 
     @property
     def parallelism(self) -> int:
@@ -80,10 +91,8 @@ class OnSpark:
     def scan_and_reduce(
         self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
     ) -> tuple[list[Scan], Iterable[Bucket]]:
-        if self.shared_jobs is not None and self._is_small(job, tasks):
-            stage = SmallStage("scan", job, tasks, stages=stages)
-            found: tuple[list[Scan], list[Bucket]] = self._shared(self.shared_jobs, stage)
-            return found
+        if self._is_small(job, tasks):
+            return self.run_whole(_scan_and_reduce, (job, tasks, stages), Whole(("scan",), _size_bytes(tasks)))
         if is_local(self.sc.master):
             return self._by_files(job, tasks, stages)
         return self._by_shuffle(job, tasks, stages)
@@ -143,36 +152,50 @@ class OnSpark:
         if staging is not None and not is_local(self.sc.master):
             staging = replace(staging, device=None)
         stage = "count" if staging is None else "write"
-        if self.shared_jobs is not None and self._is_small(job, tasks):
-            parts: list[WrittenPart] = self._shared(self.shared_jobs, SmallStage(stage, job, tasks, staging))
-            return parts
         with _engine_errors():
             report = Report.of(self.sc)
             shipped = ship(job, self._throttle(job, tasks), CLEANING, staging=staging)
             rdd = self._distributed(tasks).mapPartitions(partial(write_partition, shipped, report))
         return self._collect(rdd, report, stage, _size_bytes(tasks))
 
-    def _is_small(self, job: ScanJob, tasks: Sequence[Sequence[Split]] | Sequence[Sequence[WriteTask]]) -> bool:
-        """Return whether a stage can be a task of a shared job: it has no limit and needs no more than a task's part.
-
-        The memory of the workers is enough for as many of these tasks as run at a time.
-        """
-        if job.max_bytes_per_second is not None or job.workers < self.parallelism:
-            return False
-        return len(tasks) == 1 or _size_bytes(tasks) < SMALL_BYTES
-
-    def _shared(self, jobs: SharedJobs[SmallStage], stage: SmallStage) -> Any:
-        """Return what a stage returns that shares its job with others. Progress advances at its end."""
-        total_bytes = _size_bytes(stage.tasks)
-        self.progress.begin(stage.name, total_bytes)
-        name, result = opened(jobs.result(stage, self.progress.check), source=BETWEEN_PROCESSES)
+    def run_whole(
+        self, work: Callable[[Executor, int | None, Argument], Result], argument: Argument, whole: Whole
+    ) -> Result:
+        """Run the work in one task. Progress advances at its end."""
+        assert self.tasks is not None
+        for stage in whole.stages[:1]:
+            self.progress.begin(stage, whole.size_bytes)
+        # Each task has a part of the memory for all. By default a worker of a cluster divides that of its machine.
+        memory_bytes = whole.memory_bytes
+        if memory_bytes is not None or not self.is_on_other_machines:
+            memory_bytes = max(1, (memory_bytes or default_memory_bytes()) // self.tasks.slots)
+        task = WholeTask(
+            token=secrets.token_hex(8),
+            work=work,
+            argument=argument,
+            memory_bytes=memory_bytes,
+            is_on_other_machines=self.is_on_other_machines,
+        )
+        piece = Piece(sealed(task), whole.size_bytes)
+        with turns.out_of_turn():
+            data = self.tasks.result(piece, self.progress.check)
+        token, result = opened(data, source=BETWEEN_PROCESSES)
         if isinstance(result, KcompactError):
             raise result
-        if name != stage.identity:
-            problem = "the result of another partition came back"
-            raise AccountingError(path=stage.job.directory, stage=stage.name, problem=problem)
-        self.progress.advance(total_bytes)
-        return result
+        if token != task.token:
+            raise AccountingError(path=BETWEEN_PROCESSES, stage="task", problem="the result of other work came back")
+        for number, stage in enumerate(whole.stages):
+            if number:
+                self.progress.begin(stage, whole.size_bytes)
+            self.progress.advance(whole.size_bytes)
+        found: Result = result
+        return found
+
+    def _is_small(self, job: ScanJob, tasks: Sequence[Sequence[Split]]) -> bool:
+        """Return whether a scan can be one task: it has no limit and needs no more memory than a task's part."""
+        if self.tasks is None or job.max_bytes_per_second is not None or job.workers < self.parallelism:
+            return False
+        return len(tasks) == 1 or _size_bytes(tasks) < SMALL_BYTES
 
     def _distributed(self, tasks: Sequence[object], partitions: int | None = None) -> Any:
         """Return an RDD of the tasks, each of which is sealed; without `partitions` each has its own."""
@@ -225,28 +248,70 @@ class OnSpark:
         return [opened(element, source=BETWEEN_PROCESSES) for element in results[0]]
 
 
-@contextlib.contextmanager
-def shared_jobs(sc: SparkContext) -> Iterator[SharedJobs[SmallStage]]:
-    """Yield the jobs that small stages of several threads share."""
+def _context_of(session: Any) -> SparkContext:
+    """Return the context of a SparkSession. Raises RefusedError."""
+    try:
+        context = session.sparkContext
+    except PySparkException:
+        context = None
+    if not isinstance(context, SparkContext):
+        raise RefusedError(
+            path="OnSpark",
+            problem=f"a {type(session).__name__} without a SparkContext: the stages run through Spark's RDDs",
+            hint="Pass a SparkSession or a SparkContext of this process. A session of Spark Connect has none.",
+        )
+    return context
 
-    def run(group: str, stages: Sequence[SmallStage]) -> Sequence[bytes]:
+
+def _scan_and_reduce(
+    executor: Executor, _: int | None, scan: tuple[Job, Sequence[Sequence[Split]], Stages[Job, Scan, Bucket]]
+) -> tuple[list[Scan], list[Bucket]]:
+    scanned, reduced = executor.scan_and_reduce(*scan)
+    return scanned, list(reduced)
+
+
+def _slots_of(sc: SparkContext) -> int:
+    """Return how many tasks run at the same time. Raises EngineError."""
+    with _engine_errors():
+        return max(1, int(sc.defaultParallelism) // int(sc.getConf().get("spark.task.cpus", "1") or 1))
+
+
+@contextlib.contextmanager
+def queue_of(sc: SparkContext) -> Iterator[TaskQueue]:
+    """Yield the queue for whole tasks of several threads. Raises EngineError."""
+    slots = _slots_of(sc)
+
+    def run(group: str, pieces: Sequence[Piece], deliver: Deliver) -> None:
         with _engine_errors():
             package = sealed(Package.of_this_process())
-            sc.setJobGroup(group, "kcompact: small stages")
-            tasks = min(len(stages), TASKS_PER_WORKER * sc.defaultParallelism)
-            rdd = sc.parallelize([sealed(stage) for stage in stages], tasks)
+            sc.setJobGroup(group, "kcompact: partitions")
+            tasks = _in_tasks(pieces, slots)
+            rdd = sc.parallelize(tasks, len(tasks))
             try:
-                results: list[bytes] = rdd.mapPartitions(partial(run_small_stages, package)).collect()
+                rdd.mapPartitions(partial(run_whole_tasks, package, delivered(sc, deliver))).collect()
             except Py4JError:
-                _await_tasks(sc, group)  # The stages will run again, and not at the same time.
+                _await_tasks(sc, group)  # The pieces will run again, and not at the same time.
                 raise
-        return results
 
-    jobs = SharedJobs(run, partial(_cancel, sc))
+    queue = TaskQueue(run, partial(_cancel, sc), slots=slots)
     try:
-        yield jobs
+        yield queue
     finally:
-        jobs.end()
+        queue.end()
+
+
+def _in_tasks(pieces: Sequence[Piece], slots: int) -> list[list[tuple[int, bytes]]]:
+    """Put numbered pieces together to tasks of at most TASK_BYTES, but not to fewer tasks than keep all slots busy."""
+    most_bytes = min(TASK_BYTES, sum(piece.size_bytes for piece in pieces) // (TASKS_PER_SLOT * slots))
+    tasks: list[list[tuple[int, bytes]]] = []
+    task_bytes = 0
+    for number, piece in enumerate(pieces):
+        if not tasks or task_bytes + piece.size_bytes > most_bytes:
+            tasks.append([])
+            task_bytes = 0
+        tasks[-1].append((number, piece.data))
+        task_bytes += piece.size_bytes
+    return tasks
 
 
 def _cancel(sc: SparkContext, group: str, ended: Callable[[float], bool]) -> None:

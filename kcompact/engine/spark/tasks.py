@@ -10,19 +10,19 @@ import contextlib
 import os
 import secrets
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcompact import __version__, kernels
 from kcompact.clean.job import ScanJob, Split, WriteTask
-from kcompact.clean.scan import CLEANING
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Job, Scan, Stages
+from kcompact.clean.stages import Bucket, Executor, Job, Scan, Stages
 from kcompact.clean.write import write_part
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.errors import EngineError, KcompactError, ScratchDamagedError, as_failure
+from kcompact.host.machine import available_cores, default_memory_bytes
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.kernels.machine_code import VARIABLE, library_sha256
 
@@ -103,10 +103,10 @@ class Report(NamedTuple):
 class _Appended:
     """Adds up accumulators of lists (an `AccumulatorParam`)."""
 
-    def zero(self, value: list[bytes]) -> list[bytes]:
+    def zero(self, value: list[Any]) -> list[Any]:
         return []
 
-    def addInPlace(self, value: list[bytes], more: list[bytes]) -> list[bytes]:  # noqa: N802
+    def addInPlace(self, value: list[Any], more: list[Any]) -> list[Any]:  # noqa: N802
         return value + more
 
 
@@ -244,42 +244,84 @@ def write_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> I
                 yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))
 
 
-# --- Shared jobs ----------------------------------------------------------------------------------------
+# --- Whole tasks ----------------------------------------------------------------------------------------
 
 
-class SmallStage(NamedTuple):
-    """A stage that runs as a whole in one task, after others or before others."""
+class WholeTask(NamedTuple):
+    """Work that runs as a whole in one task, on the in-process executor. `token` tells it from all other work.
 
-    name: str
-    job: Any
-    tasks: Sequence[Any]
-    staging: StagingDirectory | None = None
-    stages: Stages[Any, Any, Any] = CLEANING
+    `memory_bytes` are the task's part; None means that of the machine it runs on.
+    """
 
-    @property
-    def identity(self) -> tuple[str, bytes]:
-        """What a stage of another partition does not have."""
-        return self.name, self.job.hash_key
+    token: str
+    work: Callable[[Executor, int | None, Any], Any]
+    argument: Any
+    memory_bytes: int | None
+    is_on_other_machines: bool
 
     def run(self) -> Any:
-        """Return what the stage returns, or the problem in the data."""
-        executor = InProcess(parallelism=1, scratch=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None)
+        """Return what the work returns, or the problem in the data."""
+        cores = _cores_of_task()
+        executor = InProcess(
+            parallelism=cores,
+            is_on_other_machines=self.is_on_other_machines,
+            scratch=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None,
+        )
+        memory_bytes = self.memory_bytes or default_memory_bytes() // max(1, available_cores() // cores)
         try:
-            if self.name == "scan":
-                scanned, reduced = executor.scan_and_reduce(self.job, self.tasks, self.stages)
-                return scanned, list(reduced)
-            return executor.write(self.job, self.tasks, self.staging)
+            return self.work(executor, memory_bytes, self.argument)
         except (KcompactError, OSError) as problem:
             return as_failure(problem)
 
 
-def run_small_stages(package: bytes, stages: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the identity and the result of each stage, sealed. A stage that arrives altered has its error as result."""
-    for data in stages:
-        try:
-            follow_driver(opened(package, source=BETWEEN_PROCESSES))
-            stage: SmallStage = opened(data, source=BETWEEN_PROCESSES)
-        except KcompactError as problem:
-            yield sealed((None, problem))
-            continue
-        yield sealed((stage.identity, stage.run()))
+def _cores_of_task() -> int:
+    """Return `spark.task.cpus`, 1 outside a task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 1 if context is None else context.cpus()
+
+
+def run_whole_tasks(package: bytes, results: Any, tasks: Iterable[Sequence[tuple[int, bytes]]]) -> Iterator[None]:
+    """Run the pieces of each task, each a number and a `WholeTask`, sealed.
+
+    Adds (number, (token, result) sealed) to the accumulator `results`, which Spark sends to the driver when the task
+    ends, of one attempt only. A piece that arrives altered has its error as result.
+    """
+    for task in tasks:
+        for number, data in task:
+            results.add([(number, _run_whole_task(package, data))])
+    yield from ()
+
+
+def _run_whole_task(package: bytes, data: bytes) -> bytes:
+    try:
+        follow_driver(opened(package, source=BETWEEN_PROCESSES))
+        task: WholeTask = opened(data, source=BETWEEN_PROCESSES)
+    except KcompactError as problem:
+        return sealed((None, problem))
+    return sealed((task.token, task.run()))
+
+
+class Delivered:
+    """An accumulator that keeps nothing on the driver: calls `deliver` for each result (an `AccumulatorParam`)."""
+
+    def __init__(self, deliver: Callable[[int, bytes], None]) -> None:
+        self._deliver = deliver
+
+    def __reduce__(self) -> tuple[type[_Appended], tuple[()]]:
+        return _Appended, ()  # A worker collects its results in a list.
+
+    def zero(self, value: list[Any]) -> list[Any]:
+        return []
+
+    def addInPlace(self, value: list[Any], more: list[Any]) -> list[Any]:  # noqa: N802
+        for number, data in more:
+            self._deliver(number, data)
+        return value
+
+
+def delivered(sc: SparkContext, deliver: Callable[[int, bytes], None]) -> Any:
+    """Return an accumulator of results for `run_whole_tasks`."""
+    with _ACCUMULATORS:
+        return sc.accumulator([], Delivered(deliver))

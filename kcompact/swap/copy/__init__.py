@@ -4,6 +4,7 @@ In: partitions, and the staged files of cleaned segments. Out: a directory with 
 unfinished.
 Imports: as `swap`.
 
+    bucket          an output in a bucket: the same, and each directory is uploaded
     output          the output of a round: takes its lock, adds directories, finishes
     target          the checks of an output before anything is written, and its lock
     contents        what a broker keeps of a directory, and what a copy leaves out
@@ -28,7 +29,8 @@ An output that is not empty has no marker, because a broker may use it as its lo
 under the name of a directory that a broker has marked for deletion, and `.lock` is held.
 """
 
+from kcompact.swap.copy.bucket import output_at
 from kcompact.swap.copy.contents import NotCopied
 from kcompact.swap.copy.output import CopyReport, Output
 
-__all__ = ["CopyReport", "NotCopied", "Output"]
+__all__ = ["CopyReport", "NotCopied", "Output", "output_at"]

@@ -25,10 +25,12 @@ from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.log.transactions import read_transactions
 from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.steps import Rename
+from kcompact.swap.steps import Remove, RemoveDir, Rename
 
 _COPY_BYTES = 16 << 20
 """A request to stop is looked at after this many bytes."""
+STAGING = "staging"
+"""The directory for the files of cleaned segments, in a copy that is not complete."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,13 +48,16 @@ class UnfinishedCopy:
     growing: Segment | None = None
     outcome: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def staging(self) -> StagingDirectory:
-        """The directory as a staging directory for the files of cleaned segments."""
-        return StagingDirectory.of(self.directory.path, self.directory.fd())
+    def make_staging(self) -> StagingDirectory:
+        """Make a directory for the files of cleaned segments, which `fill` moves into the copy. `fill` removes it.
+
+        What a killed worker has left there must not get into the copy, nor what a lost worker still makes.
+        """
+        os.mkdir(STAGING, 0o700, dir_fd=self.directory.fd())
+        return StagingDirectory.of(self.directory.path / STAGING, self.directory.fd(STAGING))
 
     def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
-        """Complete the directory, which holds the staged files of `cleaned`; with none it becomes an exact copy."""
+        """Complete the directory, with the staged files of `cleaned`; with none it becomes an exact copy."""
         if self.index_interval_bytes is None:
             fill(self.source, self.files, self.directory, cleaned, growing=self.growing, check=check)
             return
@@ -70,7 +75,7 @@ def fill(
     growing: Segment | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Complete a directory that holds the staged files of `cleaned`; with none it becomes an exact copy of `files`.
+    """Complete a directory with the staged files of `cleaned`, in STAGING; with none it is an exact copy of `files`.
 
     Copies every file that no cleaned segment replaces, and gives the staged files their names, times, modes and, as
     root, owners. `check` may raise an exception to stop. Raises RefusedError, StorageError, NotEnoughSpaceError.
@@ -92,9 +97,11 @@ def fill(
     if growing is not None:
         _require_whole(target, growing)
     for segment in cleaned:
-        staged = (file for file in segment.files if file.staged_as != file.name)
-        apply_steps(target, [Rename(file.staged_as, file.name) for file in staged])
+        apply_steps(target, [Rename(f"{STAGING}/{file.staged_as}", file.name) for file in segment.files])
         _set_attributes(source, target, segment)
+    if cleaned:
+        left = sorted(target.names(STAGING))
+        apply_steps(target, [*(Remove(f"{STAGING}/{name}") for name in left), RemoveDir(STAGING)])
 
 
 def is_rebuilt_index(name: str) -> bool:

@@ -151,14 +151,16 @@ class CopyMarker:
 
     def records(self) -> dict[str, Record]:
         """Return the record of each finished directory, by its name. Raises CorruptCheckpointError, StorageError."""
-        found = {}
-        for name, number in self._number_of.items():
-            record = self._read(f"{number}.json", _RECORD_FIELDS)
-            if record is not None:
-                if record.name != name:
-                    raise self._damaged(f"{number}.json", f"it is the record of {record.name}, not of {name}")
-                found[name] = record
-        return found
+        found = {name: self.record(name) for name in self._number_of}
+        return {name: record for name, record in found.items() if record is not None}
+
+    def record(self, name: str) -> Record | None:
+        """Return the record of a directory, None if it is not finished. Raises as `records`."""
+        file = f"{self._number_of[name]}.json"
+        record = self._read(file, _RECORD_FIELDS)
+        if record is not None and record.name != name:
+            raise self._damaged(file, f"it is the record of {record.name}, not of {name}")
+        return record
 
     def _read(self, name: str, document: Document[Kept]) -> Kept | None:
         """Return what a file of the marker says; None if the file is missing.

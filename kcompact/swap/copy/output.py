@@ -24,6 +24,7 @@ from kcompact.format.checkpoint import (
 from kcompact.format.names import TopicPartition
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, is_log_dir, is_running
+from kcompact.log.files import files_in
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
 from kcompact.log.segments import Segment
 from kcompact.readable import shell_word, shown
@@ -429,7 +430,7 @@ class Output:
             for source in self._set_aside:
                 contents = read_partition_contents(source)
                 if self._kept(source, {}, {}, contents) is None:
-                    with self._new_directory(source, {}, {}, contents) as unfinished:
+                    with files_in(source).on_disk(), self._new_directory(source, {}, {}, contents) as unfinished:
                         unfinished.fill(check=check)
             if self._marker is not None:
                 self._complete(self._marker)

@@ -48,6 +48,7 @@ def test_the_next_split_is_read_ahead(
         seen.append((str(Path(f"/proc/self/fd/{fd}").readlink()), start, size))
 
     monkeypatch.setattr(os, "posix_fadvise", advised)
+    monkeypatch.setattr(splits, "_AHEAD_BYTES", 1)
     job = replace(JOB, directory=str(directory), max_bytes_per_second=limit)
     for number, split in enumerate(splits.ahead(job, cut)):
         assert split == cut[number]

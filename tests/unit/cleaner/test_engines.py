@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from kcompact.bucket.path import SCRATCH_PREFIX, BucketPath
 from kcompact.cleaner import engines
 from kcompact.cleaner.engines import SPARK_BYTES, Engine, EngineOptions, choose
 from kcompact.errors import RefusedError
@@ -59,6 +61,20 @@ def test_the_choice(options: EngineOptions, bytes_to_read: int, machine: Asked, 
     choice = choose(options, bytes_to_read=bytes_to_read, has_spark=machine.has_spark, has_java=machine.has_java)
     assert str(choice) == f"engine: {chosen}"
     assert (choice.name, bool(choice.why)) == (chosen.split()[0], options.name == "auto")
+
+
+@pytest.mark.parametrize("options", [EngineOptions(name="spark"), MASTER, CONF])
+def test_what_is_in_a_bucket_is_not_read_on_spark(options: EngineOptions, tmp_path: Path) -> None:
+    place = BucketPath(tmp_path / f"{SCRATCH_PREFIX}1" / "backups" / "orders-0")
+    with ExitStack() as stack:
+        engine = Engine(options, stack, bytes_to_read=1, paths=[tmp_path, place])
+        with pytest.raises(RefusedError, match="s3://backups/orders-0: is in a bucket"):
+            engine.check()
+        engine.begin()
+        with pytest.raises(RefusedError, match="engine in-process"), engine.executors(lambda note: None):
+            raise AssertionError
+        large = Engine(AUTO, stack, bytes_to_read=SPARK_BYTES, paths=[place]).choice
+    assert str(large) == "engine: in-process (16.0 GiB to read, in a bucket)"
 
 
 @pytest.mark.parametrize(

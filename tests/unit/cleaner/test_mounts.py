@@ -116,7 +116,7 @@ def test_a_mount_that_appears_after_the_checks_stops_a_swap_without_loss(
     shutil.copy2(directory / LOG3, other)
     with bound(other, directory / LOG3):
         with monkeypatch.context() as patched:
-            patched.setattr("kcompact.swap.protection.covered_names", lambda fd: frozenset())
+            patched.setattr("kcompact.swap.protection.covered_names", lambda fd, names: frozenset())
             ran = clean(directory)
         assert ran.code == 8, ran
         assert "Device or resource busy" in ran.err

@@ -25,6 +25,7 @@ from kcompact.host.access import Project, project_of
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import recover
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import DIRTY, digest
@@ -62,12 +63,17 @@ def someone_else(*names: str) -> Harm:
     def harm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         inodes = {path.stat().st_ino for name in names for path in directory.parent.rglob(name)}
         assert inodes
-        really = access.may_give_to
+        status_of = OpenDirectory.status
+
+        def status(directory: OpenDirectory, name: str) -> Any:
+            status = status_of(directory, name)
+            if status is None or status.st_ino not in inodes:
+                return status
+            fields = {each: getattr(status, each) for each in dir(status) if each.startswith("st_")}
+            return SimpleNamespace(**fields | {"st_uid": os.geteuid() + 1})
+
         monkeypatch.setattr(access, "may_change_owners", lambda: False)
-        monkeypatch.setattr(
-            "kcompact.swap.attributes.may_give_to",
-            lambda owner, parent: owner.st_ino not in inodes and really(owner, parent),
-        )
+        monkeypatch.setattr(OpenDirectory, "status", status)
 
     return harm
 
@@ -235,8 +241,8 @@ def test_retention_does_not_hide_that_the_checkpoint_was_not_written(
         raise OSError(5, "Input/output error")
 
     plan = planned(tmp_path)
-    for name in ("write_checkpoint", "read_again"):
-        monkeypatch.setattr(f"kcompact.cleaner.partition.{name}", fails)
+    monkeypatch.setattr("kcompact.cleaner.ending.write_checkpoints", fails)
+    monkeypatch.setattr("kcompact.cleaner.partition.read_again", fails)
     with log_dir_lock(tmp_path) as lock:
         result = clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))
     assert result.status == "checkpoint-not-written"
@@ -249,7 +255,7 @@ def test_a_staging_directory_that_stays_does_not_hide_that_the_log_is_clean(
         raise StorageError(path=tmp_path, problem=OSError(5, "Input/output error"))
 
     plan = planned(tmp_path)
-    monkeypatch.setattr("kcompact.cleaner.partition.discard", fails)
+    monkeypatch.setattr("kcompact.cleaner.ending.discard", fails)
     with log_dir_lock(tmp_path) as lock:
         assert clean_partition(plan, InProcess(), lock=lock).status == "cleaned"
     assert list(plan.log.directory.glob(".kcompact-*"))

@@ -18,9 +18,10 @@ from kcompact.clean.stages import Progress, RoundProgress
 from kcompact.cleaner import engines
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
+from kcompact.cleaner.ending import SwappedPartition
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.outcome import CleanResult, RoundResult
-from kcompact.cleaner.partition import perform
+from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.cleaner.service import Cleaner
 from kcompact.config.broker_config import BrokerConfig
@@ -309,9 +310,9 @@ def test_small_partitions_are_cleaned_side_by_side(
     for name in names:
         partition(tmp_path / "logs", settings(f"name={name}"))
     meeting, running, most = threading.Barrier(min(at_once, 2), timeout=PATIENCE_S), set[str](), 0
-    really = perform
+    really = swap_in
 
-    def cleaned(cleaning: Cleaning) -> CleanResult:
+    def cleaned(cleaning: Cleaning) -> SwappedPartition | CleanResult:
         nonlocal most
         name = cleaning.plan.log.directory.name
         running.add(name)
@@ -322,7 +323,7 @@ def test_small_partitions_are_cleaned_side_by_side(
         finally:
             running.remove(name)
 
-    monkeypatch.setattr(round_module, "perform", cleaned)
+    monkeypatch.setattr(round_module, "swap_in", cleaned)
     monkeypatch.setattr(engines, "available_cores", lambda: cores)
     options = CleanOptions(max_bytes_per_second=limit)
     result = clean_log_dir(tmp_path / "logs", COMPACT, plan_options=PLAN, options=options)

@@ -16,7 +16,7 @@ import pytest
 from fixtures import checkout
 from kcompact.clean import prepare
 from kcompact.cleaner import cleaning
-from kcompact.cleaner import partition as partition_module
+from kcompact.cleaner import ending as ending_module
 from kcompact.errors import LogChangedError, NotEnoughSpaceError
 from kcompact.plan import partition as partition_plan
 from kcompact.swap import staging
@@ -303,11 +303,11 @@ def test_a_staging_directory_that_is_replaced_at_the_end(
         replace(path)
         return really(*arguments, **options)
 
-    def begin(*arguments: Any) -> None:
+    def begin(*arguments: Any, **options: Any) -> None:
         monkeypatch.setattr(os, call, replaced)
-        staging.discard(*arguments)
+        staging.discard(*arguments, **options)
 
-    monkeypatch.setattr(partition_module, "discard", begin)
+    monkeypatch.setattr(ending_module, "discard", begin)
     ran = clean(directory)
     if (call, replace) == ("rmdir", Path.mkdir):  # Empty, as the own one was.
         assert ran.code == 0

@@ -14,7 +14,7 @@ import pytest
 
 from fixtures import checkout
 from kcompact.clean.groups import write_groups
-from kcompact.cleaner import copies
+from kcompact.cleaner import writing
 from kcompact.errors import CleaningAbortedError
 from kcompact.swap.copy.files import fill
 from tests.support.command_line import Ran, digest, kcompact
@@ -121,7 +121,7 @@ def test_an_interrupted_copy_is_continued(log_dir: Path, tmp_path: Path, monkeyp
 
     both = ("--include-internal", "--config", "__consumer_offsets:cleanup.policy=compact", log_dir)
     expected = copy(tmp_path / "at-once", *both)
-    monkeypatch.setattr(copies, "write_groups", stop_at_the_second)
+    monkeypatch.setattr(writing, "write_groups", stop_at_the_second)
     first = copy(tmp_path / "out", *both, as_json=False)
     assert (first.code, len(cleaned)) == (130, 2)
     assert "failed" not in first.out

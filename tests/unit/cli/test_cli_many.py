@@ -55,6 +55,20 @@ def dirty(tmp_path: Path) -> Path:
     return log_dir
 
 
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_many_inspected_partitions_are_summed_up(command: str, many: Path) -> None:
+    ran = kcompact(command, *COMPACT, many)
+    sums = [line for line in ran.out.splitlines() if re.match(r"\d+ partitions, \d+ segments, ", line)]
+    failed = sum(entry["error"] is not None for entry in kcompact(command, "--json", *COMPACT, many).json["partitions"])
+    assert len(sums) == 1
+    assert failed
+    assert sums[0].endswith(f": {failed} with an error")
+
+
+def test_a_few_inspected_partitions_are_not_summed_up(dirty: Path) -> None:
+    assert " segments, " not in kcompact("inspect", *COMPACT, dirty).out
+
+
 def errors_of(ran_err: str) -> list[str]:
     return [line for line in ran_err.splitlines() if line.startswith("error: ")]
 

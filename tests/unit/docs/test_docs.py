@@ -7,6 +7,7 @@ without any goes on in the directory of the one before.
 
     <!-- fixture: mixed before logs -->     ./logs is a copy of fixtures/logs/mixed/before, file times and all
     <!-- example: fruit-prices logs -->     ./logs is what tests/support/examples/fruit-prices.txt describes
+    <!-- bucket: mixed before backups eu --> s3://backups/eu is the fixture, on a server of its own; once in all pages
     <!-- before: rm logs/.lock -->          a command that is run first and not shown
     <!-- clock: 2023-11-15T22:00:00Z -->    the time, so that the commands of a page need no --now
     <!-- spark -->                          the block starts a JVM, so it is run by a test of its own
@@ -19,12 +20,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import shutil
+import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import click
 import pytest
@@ -32,8 +37,9 @@ import pytest
 from fixtures import checkout
 from kcompact.host import machine
 from tests.support import examples
-from tests.support.command_line import EVERY_COMMAND
+from tests.support.command_line import EVERY_COMMAND, IMPORTED_FROM
 from tests.support.pages import Block, abridged, blocks, commands, run, without_timings
+from tests.support.s3_server import moto
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -73,7 +79,7 @@ def sessions(page: Path) -> list[Session]:
 SESSIONS = [session for page in PAGES for session in sessions(page)]
 
 
-def prepare(session: Session, scratch: Path) -> None:
+def prepare(session: Session, scratch: Path, stack: contextlib.ExitStack) -> None:
     for kind, words in session.directives:
         if kind == "fixture":
             name, directory, target = words.split()
@@ -81,6 +87,13 @@ def prepare(session: Session, scratch: Path) -> None:
         elif kind == "example":
             name, target = words.split()
             examples.build(name, scratch / target)
+        elif kind == "bucket":
+            name, directory, bucket, prefix = words.split()
+            server = stack.enter_context(moto())
+            stack.enter_context(patch.dict(os.environ, server.environment))
+            server.make_bucket(bucket)
+            server.upload(checkout.copy_directory(name, directory, scratch / "uploaded"), bucket, prefix)
+            shutil.rmtree(scratch / "uploaded")
         elif kind == "before":
             assert run(words, scratch, in_process=True) == []
 
@@ -90,7 +103,12 @@ def prepare(session: Session, scratch: Path) -> None:
 
 def run_session(session: Session, scratch: Path, *, in_process: bool) -> dict[int, list[str]]:
     """Run the blocks and return, by the line they start at, the lines that they should consist of."""
-    prepare(session, scratch)
+    with contextlib.ExitStack() as stack:
+        prepare(session, scratch, stack)
+        return _run_blocks(session, scratch, in_process=in_process)
+
+
+def _run_blocks(session: Session, scratch: Path, *, in_process: bool) -> dict[int, list[str]]:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     actual: dict[int, list[str]] = {}
     printed: list[str] = []
@@ -149,8 +167,13 @@ def test_examples(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning", "ignore:.*pandas.*:FutureWarning")
 @pytest.mark.parametrize("session", [each for each in SESSIONS if each.needs_spark], ids=str)
-def test_examples_on_spark(session: Session, tmp_path: Path, rewrite: bool) -> None:
+def test_examples_on_spark(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A Python block starts Spark by itself. Its workers are this Python, with this package.
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(IMPORTED_FROM))
     check(session, tmp_path, rewrite=rewrite, in_process=False)
 
 

@@ -153,3 +153,23 @@ def test_any_bytes_are_read_or_refused(data: bytes, like: bytes) -> None:
     for damaged in (data, like[: len(data)] + data):
         with contextlib.suppress(CorruptCheckpointError):
             PARSERS[like](damaged)
+
+
+def test_the_fast_way_to_read_finds_what_the_full_rules_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = b"0\n3\norders 0 4200\na-b 11 7\na.b_C 214748364 0\n"
+    found = {data: checkpoint._plain_offsets(data) for data in (whole, *cuts_and_flips(whole))}
+    monkeypatch.setattr(checkpoint, "_plain_offsets", lambda data: None)
+    read = {data: offsets for data, offsets in found.items() if offsets is not None}
+    assert whole in read
+    assert len(read) > 20
+    for data, offsets in read.items():
+        assert list(parse_offset_checkpoint(data, file="f").items()) == list(offsets.items())
+
+
+def test_what_kafka_writes_is_read_in_the_fast_way() -> None:
+    entries = {
+        TopicPartition(topic, number): number * 10**12 for topic in ("a", "b.c_D-9") for number in (0, 7, 99_999)
+    }
+    assert checkpoint._plain_offsets(build_offset_checkpoint(entries)) == entries
+    assert checkpoint._plain_offsets(TWO.replace(b"11", b"0")) is not None
+    assert checkpoint._plain_offsets(b"0\n2\nt 0 1\nt 0 2\n") is None

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.format.checkpoint import iteration_order, updated_offset_checkpoint
+from kcompact.format.checkpoint import (
+    iteration_order,
+    updated_offset_checkpoint,
+    updated_offset_checkpoint_by_many,
+)
 from kcompact.format.names import TopicPartition
 
 # What Java 17 gives for these files (in file order) once orders-0 is set, by the three maps of Kafka's cleaner.
@@ -52,3 +56,22 @@ def test_a_copied_map_is_smaller_since_java_19() -> None:
 @given(st.lists(st.builds(TopicPartition, st.text(max_size=3), st.integers(0, 200)), max_size=200))
 def test_the_order_neither_adds_nor_drops(keys: list[TopicPartition]) -> None:
     assert sorted(iteration_order(keys)) == sorted(set(keys))
+
+
+PARTITIONS = st.builds(
+    TopicPartition, st.sampled_from(["a", "orders", "Aa", "BB", "AaAa", "BBBB", "é"]), st.integers(0, 90)
+)
+
+
+@given(
+    st.dictionaries(PARTITIONS, st.integers(0, 9), max_size=200),
+    st.dictionaries(PARTITIONS, st.integers(10, 19), max_size=40),
+)
+def test_many_updates_at_once_are_updates_one_after_the_other(
+    entries: dict[TopicPartition, int], offsets: dict[TopicPartition, int]
+) -> None:
+    one_by_one = entries
+    for partition, offset in offsets.items():
+        one_by_one = updated_offset_checkpoint(one_by_one, partition, offset)
+    at_once = updated_offset_checkpoint_by_many(entries, offsets)
+    assert list(at_once.items()) == list(one_by_one.items())

@@ -50,7 +50,7 @@ def test_the_kind_of_a_mount() -> None:
 def test_nothing_is_changed_on_shared_storage(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path / "data")
     before = digest(directory)
-    monkeypatch.setattr(disk, "_kind_of_mount", lambda fd: kind)
+    monkeypatch.setattr(disk, "_kind_of", lambda directory, status: kind)
     ran = clean(directory)
     assert (ran.code, ran.partition["exit_code"]) == (4, 4)
     assert kind in ran.partition["error"]
@@ -64,7 +64,7 @@ def test_nothing_is_changed_on_shared_storage(kind: str, tmp_path: Path, monkeyp
 
 def test_an_overlay_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
-    monkeypatch.setattr(disk, "_kind_of_mount", lambda fd: "overlay")
+    monkeypatch.setattr(disk, "_kind_of", lambda directory, status: "overlay")
     ran = clean(directory)
     assert ran.code == 0
     assert any("overlay" in note for note in note_texts(ran.json))

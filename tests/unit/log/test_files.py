@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,9 @@ class MemoryFiles:
     def is_closed(self, name: str) -> bool:
         return False
 
+    def on_disk(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
     def identity(self, name: str) -> FileIdentity:
         if not self.exists(name):
             raise FileNotFoundError(2, "No such file or directory", str(self.directory / name))
@@ -91,8 +94,7 @@ class MemoryFile:
     def stored_bytes(self) -> int:
         return len(self._data)
 
-    @property
-    def descriptor(self) -> int:
+    def descriptor_of(self, position: int, end: int) -> int:
         if self._descriptor < 0:
             self._descriptor = os.memfd_create("object")
             os.write(self._descriptor, self._data)

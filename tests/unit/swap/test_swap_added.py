@@ -19,11 +19,11 @@ def test_a_complete_copy_is_never_taken_for_one_that_was_left(tmp_path: Path, mo
     really = OpenDirectory.apply_step
     swept: list[str] = []
 
-    def sweep(directory: OpenDirectory, step: Step) -> None:
+    def sweep(directory: OpenDirectory, step: Step, present: set[str] | None = None) -> None:
         if directory.path.name == name:
             with OpenDirectory(tmp_path) as log_dir:
                 swept.extend(remove_unfinished(log_dir))
-        really(directory, step)
+        really(directory, step, present)
 
     with OpenDirectory(tmp_path / name) as directory, ExitStack() as stack:
         mark(directory, stack)

@@ -28,7 +28,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root works in di
     [
         ("clean, staging", (24, *range(44, 60, 2), 70, 130)),
         ("clean, partition", (3, 22, 75, 140)),
-        ("clean, log directory", (30, 180)),
+        ("clean, log directory", (30, 110)),
         ("recovery, staging", (20, 50)),
         ("recovery, log directory", (10, 60)),
         ("retention, log directory", (20, 31)),

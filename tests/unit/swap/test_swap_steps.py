@@ -13,7 +13,7 @@ from kcompact.errors import StorageError
 from kcompact.log.files import FileIdentity
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.recovery import decide
-from kcompact.swap.steps import Rename, Step, replacement_steps
+from kcompact.swap.steps import DELETED, Remove, Rename, Step, replacement_steps
 from tests.support.crash import Scene, listing, log_of
 
 CASES = Path(__file__).parents[2] / "cases" / "swap"
@@ -93,3 +93,19 @@ def test_a_rename_does_not_overwrite(scene: Scene) -> None:
     with pytest.raises(StorageError, match="exists already"), OpenDirectory(scene.directory) as directory:
         apply_steps(directory, [Rename(log_of(100), log_of(0))])
     assert listing(scene.directory) == before
+
+
+def test_with_a_listing_no_name_in_it_is_overwritten(tmp_path: Path) -> None:
+    for name in (log_of(0), log_of(100)):
+        (tmp_path / name).write_text(name)
+    with OpenDirectory(tmp_path) as directory:
+        steps: list[Step] = [
+            Rename(log_of(0), log_of(0, DELETED)),
+            Rename(log_of(100), log_of(0)),
+            Remove(log_of(0, DELETED)),
+        ]
+        apply_steps(directory, [*steps, Rename(log_of(0), log_of(0, DELETED))], present=directory.names())
+        (tmp_path / log_of(100)).write_text("new")
+        with pytest.raises(FileExistsError, match="exists already"):
+            apply_steps(directory, [Rename(log_of(100), log_of(0, DELETED))], present=directory.names())
+    assert (tmp_path / log_of(0, DELETED)).read_text() == log_of(100)

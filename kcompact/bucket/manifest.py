@@ -1,0 +1,91 @@
+"""The manifest of a copied directory: what it consists of, and where its objects are. `docs/bucket.md` has the format.
+
+A directory in a bucket is there when its manifest is: an object that is created once and never replaced. Its files are
+under keys that only the run that wrote them has used.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kcompact.errors import CorruptCheckpointError
+
+MANIFEST = ".kcompact-manifest.json"
+VERSION = 1
+MAX_MANIFEST_BYTES = 64 << 20
+ATTEMPT = re.compile(r"\.kcompact-[0-9a-f]{16}")
+"""The name of the directory that has the files of one attempt to write a copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file of a copied directory. `crc32c` is that of its content."""
+
+    name: str
+    size_bytes: int
+    mtime_ns: int
+    crc32c: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A directory in a bucket.
+
+    `files` are below the attempt's directory, under their own names. `offsets` are the entries of the partition in the
+    checkpoints of a log directory, and `clean_shutdown` is the text of `.kafka_cleanshutdown` there, None without.
+    `recipe`, `source` and `outcome` are what a local copy has in its record: a later run with the same recipe and the
+    same source has nothing to do. `source_etags` are the versions of the objects that the copy was made from.
+    """
+
+    attempt: str
+    written_by: str
+    files: tuple[StoredFile, ...]
+    offsets: dict[str, int] = field(default_factory=dict)
+    clean_shutdown: str | None = None
+    recipe: dict[str, Any] = field(default_factory=dict)
+    outcome: dict[str, Any] = field(default_factory=dict)
+    source: list[list[Any]] = field(default_factory=list)
+    source_etags: dict[str, str] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """Return the bytes of the manifest."""
+        return (json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n").encode()
+
+    @staticmethod
+    def parse(content: bytes, *, address: str) -> Manifest:
+        """Return a manifest. Raises CorruptCheckpointError for anything that kcompact does not write."""
+        try:
+            found = json.loads(content)
+            if found.pop("version") != VERSION:
+                raise ValueError("it is of another version of kcompact")
+            files = tuple(StoredFile(**each) for each in found.pop("files"))
+            manifest = Manifest(files=files, **found)
+            _require_plain(manifest)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+            why = str(problem) if isinstance(problem, ValueError) else "it has other fields"
+            raise CorruptCheckpointError(
+                file=address,
+                problem=f"is no manifest: {why}",
+                hint="Remove it and the directory beside it, and copy the partition again.",
+            ) from None
+        return manifest
+
+
+def _require_plain(manifest: Manifest) -> None:
+    """Raise ValueError if a name leads elsewhere, or a number is none."""
+    if not ATTEMPT.fullmatch(manifest.attempt):
+        raise ValueError("its attempt is no name of an attempt")
+    names = [file.name for file in manifest.files]
+    if len(set(names)) != len(names) or any("/" in name or name in ("", ".", "..") for name in names):
+        raise ValueError("a file has no plain name")
+    numbers = [number for file in manifest.files for number in (file.size_bytes, file.mtime_ns, file.crc32c)]
+    if any(type(number) is not int or number < 0 for number in (*numbers, *manifest.offsets.values())):
+        raise ValueError("a number is none")
+    if any(type(text) is not str for text in (*names, *(file.etag for file in manifest.files))):
+        raise ValueError("a name is no text")
+    if not isinstance(manifest.clean_shutdown, str | None):
+        raise ValueError("clean_shutdown is no text")

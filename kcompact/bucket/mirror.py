@@ -1,0 +1,379 @@
+"""Mirrors what is below an address in the scratch directory: files with holes, which are filled when they are read.
+
+A listing is one moment. A directory with a manifest has the files that the manifest names, and the directories of
+attempts are never mirrored: half an upload is not there. The files beside partitions, such as checkpoints, are small
+and are fetched at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Manifest
+from kcompact.bucket.path import BucketPath, parts_of
+from kcompact.bucket.remote import Bucket, RemoteObject
+from kcompact.bucket.scratch import scratch_directory
+from kcompact.errors import CorruptCheckpointError, LogChangedError, RefusedError, storage_error
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    build_offset_checkpoint,
+)
+from kcompact.format.checksum import crc32c
+from kcompact.format.names import (
+    BOOTSTRAP_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    TopicPartition,
+    parse_directory,
+    parse_file_name,
+)
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
+from kcompact.readable import shell_word
+
+WHOLE_BYTES = 8 << 20
+"""An object up to this size is fetched at once."""
+PIECE_BYTES = 16 << 20
+"""What one request fetches of a larger object that is read through."""
+BLOCK_BYTES = 256 << 10
+"""What one request fetches of it for a small reading, such as that of a batch's header."""
+KEPT_BYTES = 4 << 30
+"""What the scratch keeps of objects that are not in use, at most."""
+_BESIDE = frozenset(
+    {
+        *(CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT),
+        *(REPLICATION_OFFSET_CHECKPOINT, BOOTSTRAP_CHECKPOINT, CLEAN_SHUTDOWN_FILE, META_PROPERTIES),
+    }
+)
+"""The files beside partitions. All of them decide for each partition, so they are fetched at once."""
+_METADATA = f"{CLUSTER_METADATA_TOPIC}-0"
+
+
+class MirroredFile:
+    """An object and its file with holes. Safe for several threads.
+
+    Requests of an object of `n` bytes that is read through once: at most n / 8 MiB, rounded up. Pieces are larger, and
+    what that saves is the number of small readings (`_small_left`).
+    """
+
+    def __init__(self, bucket: Bucket, remote: RemoteObject, path: BucketPath, mtime_ns: int, crc: int | None) -> None:
+        self.remote, self.path = remote, path
+        self.lock = threading.RLock()
+        """Held while bytes are written: they change the file's time for a moment."""
+        self.users = 0
+        self.present_bytes = 0
+        self._bucket, self._mtime_ns, self._crc = bucket, mtime_ns, crc
+        self._blocks = bytearray(-(-remote.size_bytes // BLOCK_BYTES))
+        self._small_left = -(-remote.size_bytes // WHOLE_BYTES) - -(-remote.size_bytes // PIECE_BYTES)
+
+    def fetch(self, position: int, end: int) -> int:
+        """Have the bytes between two positions in the file, and return how many bytes that has added.
+
+        Raises LogChangedError if the object has changed, RefusedError, StorageError, NotEnoughSpaceError.
+        """
+        end = min(end, self.remote.size_bytes)
+        before = self.present_bytes
+        with self.lock:
+            while (start := self._missing(position, end)) is not None:
+                self._fetch_one(*self._request(start, position, end))
+        return self.present_bytes - before
+
+    def _missing(self, position: int, end: int) -> int | None:
+        """Return the first position that is not there, None if all are."""
+        first, after = position // BLOCK_BYTES, -(-end // BLOCK_BYTES)
+        found = self._blocks.find(0, first, after) if position < end else -1
+        return None if found < 0 else found * BLOCK_BYTES
+
+    def _request(self, start: int, position: int, end: int) -> tuple[int, int]:
+        """Return the part that the next request fetches, for a reading of [position, end) that lacks `start`."""
+        size_bytes = self.remote.size_bytes
+        if size_bytes <= WHOLE_BYTES:
+            return 0, size_bytes
+        if end - position <= BLOCK_BYTES and self._small_left:
+            self._small_left -= 1
+            return start, min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, size_bytes)
+        start -= start % PIECE_BYTES
+        return start, min(start + PIECE_BYTES, size_bytes)
+
+    def _fetch_one(self, start: int, end: int) -> None:
+        data = memoryview(self._bucket.read(self.remote, start, end))
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                while data:
+                    done = os.pwrite(descriptor, data, end - len(data))
+                    data = data[done:]
+                os.utime(descriptor, ns=(self._mtime_ns, self._mtime_ns))
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            raise storage_error(
+                scratch_directory(), problem, operation="write the scratch; TMPDIR names another place"
+            ) from None
+        for number in range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
+            if not self._blocks[number]:
+                self._blocks[number] = 1
+                self.present_bytes += min(BLOCK_BYTES, self.remote.size_bytes - number * BLOCK_BYTES)
+
+    def verify(self) -> None:
+        """Raise CorruptCheckpointError if the content, all of it fetched, is not the one in the manifest."""
+        if self._crc is None:
+            return
+        crc, position = 0, 0
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            while data := os.pread(descriptor, PIECE_BYTES, position):
+                crc, position = crc32c(data, crc), position + len(data)
+        finally:
+            os.close(descriptor)
+        if crc != self._crc:
+            raise CorruptCheckpointError(
+                file=str(self.path),
+                problem="its content is not the one in the manifest",
+                hint="The object was damaged or replaced. Copy the partition again.",
+            )
+
+    def drop(self) -> None:
+        """Make the file a hole again."""
+        with self.lock:
+            if self.present_bytes and not self.users:
+                os.truncate(self.path, 0)
+                os.truncate(self.path, self.remote.size_bytes)
+                os.utime(self.path, ns=(self._mtime_ns, self._mtime_ns))
+                self._blocks = bytearray(len(self._blocks))
+                self.present_bytes = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphans:
+    """Objects of an attempt that no manifest names: an upload that was interrupted, or is running now."""
+
+    address: str
+    count: int
+    size_bytes: int
+
+    @property
+    def removal(self) -> str:
+        """The command of the AWS tools that removes them."""
+        return f"aws s3 rm --recursive {shell_word(f'{self.address}/')}"
+
+
+class Mirror:
+    """The mirrored objects of this process."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._buckets: dict[str, Bucket] = {}
+        self._files: dict[str, MirroredFile] = {}
+        self._unused: dict[str, MirroredFile] = {}
+        """Files with bytes that nothing reads now, the one that was used last at the end."""
+        self._kept_bytes = 0
+        self.orphans: dict[str, Orphans] = {}
+        """The attempts that were found, by address."""
+
+    def bucket(self, name: str) -> Bucket:
+        """Return a bucket, the same each time. Raises RefusedError."""
+        with self._guard:
+            if name not in self._buckets:
+                self._buckets[name] = Bucket(name)
+            return self._buckets[name]
+
+    def mirrored(self, address: str) -> BucketPath:
+        """Return the path of what an address names, and remember the attempts below it in `orphans`.
+
+        Of a partition, the log directory around it has its files too, and its metadata log. A path of nothing does not
+        exist. Raises RefusedError, CorruptCheckpointError for a manifest, StorageError.
+        """
+        name, key = parts_of(address)
+        bucket = self.bucket(name)
+        root = scratch_directory() / name
+        with self._written():
+            root.mkdir(parents=True, exist_ok=True)
+        target = PurePosixPath(key)
+        if parse_file_name(target.name) is not None and str(target.parent) != ".":
+            target = target.parent  # A single file: the log beside an index counts too.
+        objects = bucket.below("" if str(target) == "." else str(target))
+        if parse_directory(target.name) is not None:
+            above = "" if str(target.parent) == "." else f"{target.parent}/"
+            beside = bucket.beside(above.rstrip("/"))
+            for manifest in (self._manifest(bucket, each) for each in beside if each.key == above + MANIFEST):
+                objects += bucket.below(above + manifest.attempt)
+            objects += beside
+            if target.name != _METADATA:
+                objects += bucket.below(above + _METADATA)
+        self._make(bucket, root, objects)
+        return root / key if key else root
+
+    def _make(self, bucket: Bucket, root: BucketPath, objects: Iterable[RemoteObject]) -> None:
+        by_key = {each.key: each for each in objects}
+        manifests, attempts = {}, dict[str, list[RemoteObject]]()
+        for each in by_key.values():
+            directory, _, file = each.key.rpartition("/")
+            if file == MANIFEST:
+                manifests[directory] = self._manifest(bucket, each)
+            elif ATTEMPT.fullmatch(directory.rpartition("/")[2]):
+                attempts.setdefault(directory, []).append(each)
+        for directory, manifest in manifests.items():
+            self._make_by_manifest(bucket, root, directory, manifest, by_key)
+            attempts.pop(f"{directory}/{manifest.attempt}".lstrip("/"), None)
+        for key, each in by_key.items():
+            directory, _, file = key.rpartition("/")
+            if directory not in manifests and file != MANIFEST and not _is_in_attempt(directory):
+                self._add(bucket, root / key, each, each.modified_ns, None)
+        self._write_shared(root, manifests)
+        for key, those in sorted(attempts.items()):
+            address, size_bytes = bucket.address(key), sum(each.size_bytes for each in those)
+            self.orphans[address] = Orphans(address=address, count=len(those), size_bytes=size_bytes)
+
+    def _manifest(self, bucket: Bucket, of: RemoteObject) -> Manifest:
+        if of.size_bytes > MAX_MANIFEST_BYTES:
+            raise RefusedError(path=bucket.address(of.key), problem="is too large for a manifest")
+        content = bytes(bucket.read(of, 0, of.size_bytes)) if of.size_bytes else b""
+        return Manifest.parse(content, address=bucket.address(of.key))
+
+    def _make_by_manifest(
+        self, bucket: Bucket, root: BucketPath, directory: str, manifest: Manifest, by_key: dict[str, RemoteObject]
+    ) -> None:
+        with self._written():
+            (root / directory).mkdir(parents=True, exist_ok=True)
+        for file in manifest.files:
+            key = f"{directory}/{manifest.attempt}/{file.name}".lstrip("/")
+            remote = by_key.get(key)
+            if remote is None or (remote.size_bytes, remote.etag) != (file.size_bytes, file.etag or remote.etag):
+                raise CorruptCheckpointError(
+                    file=bucket.address(key),
+                    problem="is missing" if remote is None else "is not the object that the manifest beside it names",
+                    hint="The copy is damaged. Remove the directory with its manifest, and copy the partition again.",
+                )
+            self._add(bucket, root / directory / file.name, remote, file.mtime_ns, file.crc32c)
+
+    def _add(self, bucket: Bucket, path: BucketPath, remote: RemoteObject, mtime_ns: int, crc: int | None) -> None:
+        local = os.fspath(path)
+        if local in self._files:
+            if self._files[local].remote != remote:
+                raise LogChangedError(path=path, problem="was replaced since it was listed")
+            return
+        try:
+            os.makedirs(os.fspath(path.parent), exist_ok=True)  # noqa: PTH103 - `Path.mkdir` prints the local path
+            descriptor = os.open(local, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(descriptor, remote.size_bytes)
+                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+            finally:
+                os.close(descriptor)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            raise RefusedError(path=path, problem="is an object, and others are below its name") from None
+        except OSError as problem:
+            raise storage_error(scratch_directory(), problem) from None
+        file = MirroredFile(bucket, remote, path, mtime_ns, crc)
+        self._files[local] = file
+        if path.name in _BESIDE:
+            file.fetch(0, remote.size_bytes)
+
+    def _write_shared(self, root: BucketPath, manifests: dict[str, Manifest]) -> None:
+        """Write the checkpoints of log directories that have no files of their own, from the manifests in them."""
+        above: dict[str, dict[TopicPartition, Manifest]] = {}
+        for directory, manifest in manifests.items():
+            parent, _, name = directory.rpartition("/")
+            partition = TopicPartition.parse(name)
+            if partition is not None and parent not in manifests:
+                above.setdefault(parent, {})[partition] = manifest
+        for parent, of_partitions in above.items():
+            names = {name for manifest in of_partitions.values() for name in manifest.offsets}
+            content = {
+                name: build_offset_checkpoint(
+                    {each: found.offsets[name] for each, found in of_partitions.items() if name in found.offsets}
+                )
+                for name in names
+            }
+            texts = [manifest.clean_shutdown for manifest in of_partitions.values()]
+            if None not in texts:
+                content[CLEAN_SHUTDOWN_FILE] = (texts[0] or "").encode()
+            for name, data in content.items():
+                path = root / parent / name if parent else root / name
+                if not path.exists():
+                    with self._written():
+                        path.write_bytes(data)
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            raise storage_error(scratch_directory(), problem) from None
+
+    def take_orphans(self) -> list[Orphans]:
+        """Return the attempts that were found since the last call."""
+        found = list(self.orphans.values())
+        self.orphans.clear()
+        return found
+
+    # Reading
+
+    def file(self, path: BucketPath) -> MirroredFile | None:
+        """Return the mirrored object of a path, None for a file that kcompact has written there."""
+        return self._files.get(os.fspath(path))
+
+    @contextmanager
+    def using(self, file: MirroredFile) -> Iterator[None]:
+        """Keep what is fetched of a file during the block, and afterwards as long as there is room."""
+        with self._guard:
+            file.users += 1
+            if self._unused.pop(os.fspath(file.path), None) is not None:
+                self._kept_bytes -= file.present_bytes
+        try:
+            yield
+        finally:
+            with self._guard:
+                file.users -= 1
+                if not file.users and file.present_bytes:
+                    self._unused[os.fspath(file.path)] = file
+                    self._kept_bytes += file.present_bytes
+                while self._kept_bytes > KEPT_BYTES:
+                    oldest = self._unused.pop(next(iter(self._unused)))
+                    self._kept_bytes -= oldest.present_bytes
+                    oldest.drop()
+
+    @contextmanager
+    def whole(self, directory: BucketPath) -> Iterator[None]:
+        """Have the files of a directory whole, as its manifest says, for the block; then remove their bytes.
+
+        Raises as `MirroredFile.fetch` and `MirroredFile.verify`.
+        """
+        local = os.fspath(directory)
+        files = [file for path, file in self._files.items() if os.path.dirname(path) == local]  # noqa: PTH120
+        try:
+            with ExitStack() as stack:
+                for file in files:
+                    stack.enter_context(self.using(file))
+                    file.fetch(0, file.remote.size_bytes)
+                    file.verify()
+                yield
+        finally:
+            with self._guard:
+                for file in files:
+                    if self._unused.pop(os.fspath(file.path), None) is not None:
+                        self._kept_bytes -= file.present_bytes
+                        file.drop()
+
+    def etags(self, directory: BucketPath) -> dict[str, str]:
+        """Return the versions of the objects that are mirrored in a directory, by name."""
+        local = os.fspath(directory)
+        return {
+            file.path.name: file.remote.etag
+            for path, file in self._files.items()
+            if os.path.dirname(path) == local  # noqa: PTH120
+        }
+
+
+def _is_in_attempt(directory: str) -> bool:
+    return any(ATTEMPT.fullmatch(part) for part in directory.split("/"))
+
+
+MIRROR = Mirror()

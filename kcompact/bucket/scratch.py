@@ -1,0 +1,91 @@
+"""The scratch directory of this process: private, locked while in use, removed at the end of the process.
+
+A killed process cannot remove its directory. The next process of the same user that uses a bucket does: a directory
+whose lock is free is not in use.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import threading
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+
+from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, BucketPath, is_address
+from kcompact.errors import storage_errors
+from kcompact.host.process_end import undone_at_abrupt_end
+
+_LOCK = ".lock-of-scratch"
+_NAME_BYTES = 6
+_GUARD = threading.Lock()
+_ROOT: dict[int, Path] = {}
+"""The scratch directory by process id: a forked child makes its own."""
+
+
+def scratch_directory() -> BucketPath:
+    """Return the scratch directory, in the system's directory for temporary files; `TMPDIR` names another.
+
+    Raises StorageError.
+    """
+    with _GUARD:
+        if os.getpid() not in _ROOT:
+            _ROOT[os.getpid()] = _made(Path(tempfile.gettempdir()))
+        return BucketPath(_ROOT[os.getpid()])
+
+
+def as_path(text: str | os.PathLike[str]) -> Path:
+    """Return the path of a text: of an address that is mirrored, its `BucketPath`. A path is returned as it is."""
+    if isinstance(text, Path):
+        return text
+    if is_address(text):
+        return scratch_directory() / os.fspath(text).removeprefix(SCHEME)
+    return Path(text)
+
+
+def _made(parent: Path) -> Path:
+    _sweep(parent)
+    directory = parent / (SCRATCH_PREFIX + secrets.token_hex(_NAME_BYTES))
+    with storage_errors(directory):
+        directory.mkdir(mode=0o700)
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Held until the process ends.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    stack = ExitStack()
+    stack.enter_context(undone_at_abrupt_end(partial(_remove, directory, os.getpid())))
+    stack.callback(_remove, directory, os.getpid())
+    atexit.register(stack.close)
+    return directory
+
+
+def _remove(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed processes of this user have left. What cannot be removed stays."""
+    with suppress(OSError):
+        for name in os.listdir(parent):  # noqa: PTH208 - only the names
+            if name.startswith(SCRATCH_PREFIX):
+                with suppress(OSError):
+                    _remove_if_unused(parent / name)
+
+
+def _remove_if_unused(directory: Path) -> None:
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
+        return
+    # Without a lock file its process is just making it, or was killed then: it is empty, and stays.
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(descriptor)

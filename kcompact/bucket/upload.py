@@ -1,0 +1,110 @@
+"""Uploads a complete local directory, and then its manifest: with that the copy is there, whole.
+
+The files go below a name that is new for each attempt, so attempts never share an object. The manifest is created
+once: of several writers one wins, and the others remove their files. No upload has several parts, so nothing can be
+left that a listing does not show. Messages name the address; the local directory is in the scratch.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, StoredFile
+from kcompact.bucket.path import BucketPath
+from kcompact.bucket.remote import Bucket
+from kcompact.errors import KcompactError, RefusedError, storage_errors
+from kcompact.format.checksum import crc32c
+
+_CHECKED_BYTES = 16 << 20
+
+
+def new_attempt() -> str:
+    """Return a name for the files of an attempt that nobody has used."""
+    return f".kcompact-{secrets.token_hex(8)}"
+
+
+def published(bucket: Bucket, key: str, directory: Path) -> Manifest | None:
+    """Return the manifest of a directory in a bucket, None if it is not there. Raises CorruptCheckpointError."""
+    content = bucket.read_small(_below(key, MANIFEST), max_bytes=MAX_MANIFEST_BYTES)
+    return None if content is None else Manifest.parse(content, address=str(directory / MANIFEST))
+
+
+def publish(
+    bucket: Bucket,
+    key: str,
+    directory: BucketPath,
+    manifest: Manifest,
+    *,
+    names: frozenset[str] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Upload the files of a directory, or those with some `names`, and create the manifest `key` with them.
+
+    `manifest` has everything but the files. `check` may raise to stop. Raises RefusedError if another run has published
+    the directory meanwhile, StorageError. After an error the directory is not there, unless its manifest is.
+    """
+    uploaded, is_asked = list[str](), False
+    try:
+        files = []
+        for name in sorted(os.listdir(directory)):  # noqa: PTH208 - only the names
+            if names is None or name in names:
+                check()
+                object_key = _below(key, f"{manifest.attempt}/{name}")
+                uploaded.append(object_key)
+                files.append(_upload(bucket, object_key, directory / name))
+        content = replace(manifest, files=tuple(files)).encoded()
+        manifest_key = _below(key, MANIFEST)
+        check()
+        is_asked = True
+        is_ours = bucket.create(manifest_key, content) or _is_there(bucket, manifest_key, content)
+    except BaseException:
+        # Without an answer, the manifest may be there, or may still arrive: its files stay. The next run names them.
+        if not is_asked:
+            with suppress(KcompactError):
+                bucket.remove(uploaded)
+        raise
+    if not is_ours:
+        with suppress(KcompactError):  # They count as nothing, and the next run names them.
+            bucket.remove(uploaded)
+        raise exists_already(directory)
+
+
+def _is_there(bucket: Bucket, key: str, content: bytes) -> bool:
+    """Return whether the object of a key is this one: an earlier try of the request had arrived."""
+    return bucket.read_small(key, max_bytes=MAX_MANIFEST_BYTES) == content
+
+
+def exists_already(directory: Path) -> RefusedError:
+    """Return the error for a directory that the bucket has already."""
+    return RefusedError(
+        path=directory, problem="exists already", hint="Pass an --output prefix that has no such partition."
+    )
+
+
+def _upload(bucket: Bucket, key: str, path: BucketPath) -> StoredFile:
+    with storage_errors(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            crc, etag = 0, ""
+            if status.st_size:
+                with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
+                    with memoryview(content) as view:
+                        for position in range(0, len(view), _CHECKED_BYTES):
+                            crc = crc32c(view[position : position + _CHECKED_BYTES], crc)
+                    etag = bucket.write(key, content)
+            else:
+                etag = bucket.write(key, b"")
+        finally:
+            os.close(descriptor)
+    return StoredFile(name=path.name, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns, crc32c=crc, etag=etag)
+
+
+def _below(key: str, name: str) -> str:
+    return f"{key}/{name}" if key else name

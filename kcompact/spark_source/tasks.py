@@ -1,0 +1,32 @@
+"""What one task of a query reads: the value that travels from the planning to Spark's workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kcompact.clean.job import Split
+from kcompact.format.names import TopicPartition
+from kcompact.inspect.record_filter import RecordFilter
+from kcompact.spark_source.options import SourceOptions
+
+
+class LogPart(NamedTuple):
+    """A part of a log file. Records below `start_offset` are not seen: they were deleted."""
+
+    split: Split
+    partition: TopicPartition
+    start_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTask:
+    """What one task of Spark reads: parts of logs, or whole partitions in the view `latest`."""
+
+    options: SourceOptions
+    bounds: RecordFilter
+    now_ms: int
+    memory_bytes: int
+    parts: tuple[LogPart, ...] = ()
+    directories: tuple[Path, ...] = ()

@@ -1,0 +1,292 @@
+"""Copies in a bucket: whole or not there, whatever happens to the requests, and equal to local copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kcompact.bucket.manifest import MANIFEST, Manifest
+from kcompact.bucket.mirror import MIRROR
+from kcompact.bucket.path import BucketPath
+from kcompact.bucket.upload import new_attempt, publish
+from kcompact.errors import RefusedError
+from kcompact.plan.discovery import find_partitions
+from tests.support.command_line import COMPACT, kcompact
+from tests.support.copies import read_files
+from tests.support.fault_proxy import Fault, Request
+from tests.unit.bucket.conftest import ONLY_MOTO, ONLY_VERSITYGW, Store
+
+
+def _clean(*arguments: str | Path) -> tuple[int, str]:
+    ran = kcompact("clean", "--json", *arguments, *COMPACT)
+    return ran.code, ran.err + ran.out
+
+
+def _attributes(root: Path) -> dict[str, tuple[int, int]]:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {str(path.relative_to(root)): (path.stat().st_mtime_ns, path.stat().st_size) for path in files}
+
+
+def test_a_copy_that_is_fetched_is_the_local_copy(log_dir: Path, tmp_path: Path, store: Store) -> None:
+    local, fetched, address = tmp_path / "local", tmp_path / "fetched", store.address("copies/eu")
+    assert _clean(log_dir, "--output", local)[0] == 0
+    assert _clean(log_dir, "--output", address)[0] == 0
+    assert _clean(address, "--output", fetched)[0] == 0
+    assert read_files(fetched) == read_files(local)
+    in_partitions = {name: known for name, known in _attributes(local).items() if "/" in name}
+    assert {name: known for name, known in _attributes(fetched).items() if "/" in name} == in_partitions
+
+
+def test_a_bucket_to_another_prefix(log_dir: Path, tmp_path: Path, store: Store) -> None:
+    source, target = store.upload(log_dir, "eu"), store.address("compacted")
+    assert _clean(source, "--output", target)[0] == 0
+    assert _clean(source, "--output", tmp_path / "local")[0] == 0
+    assert _clean(target, "--output", tmp_path / "fetched")[0] == 0
+    assert read_files(tmp_path / "fetched") == read_files(tmp_path / "local")
+    manifest = _manifest(store, "compacted/orders-0")
+    listed = {each["Key"]: each["ETag"] for each in _listed(store)}
+    assert manifest.source_etags["00000000000000000012.log"] == listed["eu/orders-0/00000000000000000012.log"]
+
+
+def _listed(store: Store) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = store.server.client().list_objects_v2(Bucket=store.bucket)["Contents"]
+    return found
+
+
+def _manifest(store: Store, prefix: str) -> Manifest:
+    body = store.server.client().get_object(Bucket=store.bucket, Key=f"{prefix}/{MANIFEST}")["Body"].read()
+    return Manifest.parse(body, address=prefix)
+
+
+def test_a_person_can_fetch_a_partition(log_dir: Path, tmp_path: Path, store: Store) -> None:
+    """As docs/bucket.md says: the directory of the attempt has the files of the partition, under their names."""
+    assert _clean(log_dir / "orders-0", "--output", store.address("eu"))[0] == 0
+    assert _clean(log_dir / "orders-0", "--output", tmp_path / "local")[0] == 0
+    prefix = f"eu/orders-0/{_manifest(store, 'eu/orders-0').attempt}/"
+    client = store.server.client()
+    fetched = {
+        key.removeprefix(prefix): client.get_object(Bucket=store.bucket, Key=key)["Body"].read()
+        for key in store.all_keys()
+        if key.startswith(prefix)
+    }
+    assert fetched == read_files(tmp_path / "local" / "orders-0")
+
+
+def test_chosen_partitions_have_their_checkpoints(log_dir: Path, store: Store) -> None:
+    address = store.address("eu")
+    for name in ("orders-0", "audit-0"):
+        assert _clean(log_dir / name, "--output", address)[0] == 0
+    entries = {each["topic"]: each for each in kcompact("plan", "--json", address, *COMPACT).json["partitions"]}
+    assert {topic: each["first_dirty_offset"] for topic, each in entries.items()} == {"orders": 48, "audit": 36}
+    assert {each["reason"] for each in entries.values()} == {"active-only"}
+
+
+def test_what_is_there_is_refused(log_dir: Path, store: Store) -> None:
+    address = store.address("eu")
+    assert _clean(log_dir / "orders-0", "--output", address)[0] == 0
+    before = _listed(store)
+    code, said = _clean(log_dir / "orders-0", "--output", address, "--keep-tombstones")
+    assert (code, "exists already" in said) == (4, True)
+    assert _listed(store) == before
+
+
+def test_the_same_command_again_does_nothing(log_dir: Path, store: Store) -> None:
+    address = store.address("eu")
+    assert _clean(log_dir / "orders-0", "--output", address)[0] == 0
+    before = _listed(store)
+    ran = kcompact("clean", "--json", log_dir / "orders-0", "--output", address, *COMPACT)
+    assert (ran.code, ran.partition["status"]) == (0, "cleaned")
+    assert _listed(store) == before
+
+
+def test_another_object_in_place_of_one_of_the_manifest(log_dir: Path, store: Store) -> None:
+    assert _clean(log_dir / "orders-0", "--output", store.address("eu"))[0] == 0
+    attempt = _manifest(store, "eu/orders-0").attempt
+    store.put(f"eu/orders-0/{attempt}/{0:020d}.log", bytes(567))
+    ran = kcompact("verify", store.address("eu"))
+    assert (ran.code, "is not the object that the manifest" in ran.err) == (3, True)
+
+
+def test_content_that_is_not_the_one_of_the_manifest(log_dir: Path, tmp_path: Path, store: Store) -> None:
+    address = store.address("eu")
+    assert _clean(log_dir / "orders-0", "--output", address)[0] == 0
+    manifest = json.loads(
+        store.server.client().get_object(Bucket=store.bucket, Key=f"eu/orders-0/{MANIFEST}")["Body"].read()
+    )
+    for each in manifest["files"]:
+        each["crc32c"] ^= each["name"].endswith(".log")
+    store.put(f"eu/orders-0/{MANIFEST}", json.dumps(manifest).encode())
+    code, said = _clean(address, "--output", tmp_path / "fetched")
+    assert (code, "not the one in the manifest" in said) == (3, True)
+
+
+# Interruptions
+
+
+def _partitions_there(store: Store) -> set[str]:
+    prefixes = {key.split("/")[1] for key in store.all_keys() if key.endswith(MANIFEST) and key.count("/") == 2}
+    if store.all_keys():
+        seen = {path.name for path in find_partitions([store.address("eu")])} if prefixes else set()
+        assert seen == prefixes
+    return prefixes
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.CUT_AFTER, *(pytest.param(each, marks=pytest.mark.slow) for each in (Fault.CUT_BEFORE, Fault.SLOW_DOWN))],
+)
+def test_a_store_that_fails_from_each_request_on(
+    fault: Fault, log_dir: Path, new_store: Callable[[], Store], one_try: None
+) -> None:
+    """The partition is there as a whole or not at all, and the same command then completes it."""
+    paths: list[str | Path] = [log_dir / "orders-0", "--output"]
+    probe = new_store()
+    assert _clean(*paths, probe.address("eu"))[0] == 0
+    count = len(probe.proxy.requests)
+    there = 0
+    for number in range(count):
+        store = new_store()
+        store.proxy.requests.clear()
+        store.proxy.decide = lambda request, number=number: fault if request.number >= number else None  # type: ignore[misc]
+        code, said = _clean(*paths, store.address("eu"))
+        assert code in (1, 4), said
+        store.proxy.decide = lambda request: None
+        there += len(_partitions_there(store))
+        MIRROR.take_orphans()
+        code, said = _clean(*paths, store.address("eu"))
+        assert code == 0, (number, said)
+        assert _partitions_there(store) == {"orders-0"}
+        expected = {each.name for each in _manifest(probe, "eu/orders-0").files}
+        assert {each.name for each in _manifest(store, "eu/orders-0").files} == expected
+    # Only the answer to the last request is that of the manifest.
+    assert there == (1 if fault is Fault.CUT_AFTER else 0)
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.SLOW_DOWN])
+def test_a_fault_at_every_fourth_request_is_survived(fault: Fault, log_dir: Path, tmp_path: Path, store: Store) -> None:
+    store.proxy.decide = lambda request: fault if request.number % 4 == 3 else None
+    assert _clean(log_dir / "orders-0", "--output", store.address("eu"))[0] == 0
+    assert _clean(store.address("eu"), "--output", tmp_path / "fetched")[0] == 0
+    store.proxy.decide = lambda request: None
+    assert _clean(log_dir / "orders-0", "--output", tmp_path / "local")[0] == 0
+    assert read_files(tmp_path / "fetched" / "orders-0") == read_files(tmp_path / "local" / "orders-0")
+
+
+def test_half_an_upload_is_named_and_counts_as_nothing(log_dir: Path, store: Store, one_try: None) -> None:
+    address = store.address("eu")
+
+    def after_three_puts(request: Request) -> Fault | None:
+        puts = sum(each.method == "PUT" for each in store.proxy.requests)
+        return Fault.CUT_BEFORE if puts > 3 else None
+
+    store.proxy.decide = after_three_puts
+    assert _clean(log_dir / "orders-0", "--output", address)[0] == 1
+    store.proxy.decide = lambda request: None
+    assert len(store.all_keys()) == 3
+    store.upload(log_dir / "audit-0", "eu/audit-0")
+    ran = kcompact("plan", "--json", address, *COMPACT)
+    assert [each["topic"] for each in ran.json["partitions"]] == ["audit"]
+    attempt = store.all_keys()[-1].rpartition("/")[0]
+    assert f"note: s3://{store.bucket}/{attempt} has 3 objects" in ran.err
+    assert f"aws s3 rm --recursive s3://{store.bucket}/{attempt}/" in ran.err
+
+
+def test_a_log_directory_is_continued(log_dir: Path, tmp_path: Path, store: Store, one_try: None) -> None:
+    address = store.address("eu")
+
+    def after_two_manifests(request: Request) -> Fault | None:
+        manifests = sum(each.method == "PUT" and each.path.endswith(MANIFEST) for each in store.proxy.requests)
+        return Fault.CUT_BEFORE if manifests >= 2 and request.method == "PUT" else None
+
+    store.proxy.decide = after_two_manifests
+    assert _clean(log_dir, "--output", address)[0] == 1
+    store.proxy.decide = lambda request: None
+    first = {each["Key"]: each["ETag"] for each in _listed(store) if each["Key"].endswith(MANIFEST)}
+    assert len(first) == 1
+    assert f"eu/{MANIFEST}" not in first
+    assert _clean(log_dir, "--output", address)[0] == 0
+    after = {each["Key"]: each["ETag"] for each in _listed(store)}
+    assert first.items() <= after.items()
+    assert f"eu/{MANIFEST}" in after
+    assert _clean(address, "--output", tmp_path / "fetched")[0] == 0
+    assert _clean(log_dir, "--output", tmp_path / "local")[0] == 0
+    assert read_files(tmp_path / "fetched") == read_files(tmp_path / "local")
+
+
+# Several writers
+
+
+def _race(store: Store, tmp_path: Path, rounds: int) -> None:
+    """Have eight writers publish the same directory, and check that one wins and that the copy is its own."""
+    for number in range(rounds):
+        key, won, lost = f"races/{number}/orders-0", list[str](), list[str]()
+        start = threading.Barrier(8)
+
+        def write(
+            attempt: str,
+            key: str = key,
+            start: threading.Barrier = start,
+            won: list[str] = won,
+            lost: list[str] = lost,
+        ) -> None:
+            directory = BucketPath(tmp_path / attempt)
+            directory.mkdir()
+            (directory / "mine").write_text(attempt)
+            start.wait()
+            try:
+                manifest = Manifest(attempt=attempt, written_by="test", files=())
+                publish(MIRROR.bucket(store.bucket), key, directory, manifest)
+                won.append(attempt)
+            except RefusedError:
+                lost.append(attempt)
+
+        writers = [threading.Thread(target=write, args=(new_attempt(),)) for _ in range(8)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert (len(won), len(lost)) == (1, 7), number
+        assert _manifest(store, key).attempt == won[0]
+        if number % 100:
+            continue
+        path = MIRROR.mirrored(store.address(key))
+        with MIRROR.whole(path):
+            assert os.listdir(path) == ["mine"]  # noqa: PTH208
+            assert (path / "mine").read_text() == won[0]
+        assert store.all_keys(key) == sorted([f"{key}/{MANIFEST}", f"{key}/{won[0]}/mine"])
+
+
+@ONLY_MOTO
+def test_of_eight_writers_one_wins(store: Store, tmp_path: Path) -> None:
+    _race(store, tmp_path, 3)
+
+
+@pytest.mark.slow
+@ONLY_VERSITYGW
+def test_of_eight_writers_one_wins_on_another_server(store: Store, tmp_path: Path) -> None:
+    _race(store, tmp_path, 20)
+
+
+@pytest.mark.slow
+@ONLY_VERSITYGW
+def test_of_eight_creates_one_wins_a_thousand_times(store: Store) -> None:
+    """The request that decides the race, without the uploads before it."""
+    bucket = MIRROR.bucket(store.bucket)
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(1000):
+            key, contents = f"races/{number}/{MANIFEST}", [new_attempt().encode() for _ in range(8)]
+            start = threading.Barrier(8)
+
+            def create(content: bytes, key: str = key, start: threading.Barrier = start) -> bool:
+                start.wait()
+                return bucket.create(key, content)
+
+            won = list(pool.map(create, contents))
+            assert won.count(True) == 1, number
+            assert bucket.read_small(key, max_bytes=100) == contents[won.index(True)]

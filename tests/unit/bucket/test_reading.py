@@ -1,0 +1,326 @@
+"""Log directories in a bucket are read as local ones are, in few requests, and never as a mixture of two versions."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcompact.bucket import mirror
+from kcompact.bucket.mirror import MIRROR, WHOLE_BYTES
+from kcompact.bucket.path import BucketPath
+from kcompact.errors import CorruptCheckpointError, LogChangedError
+from kcompact.log.files import files_in
+from kcompact.plan.discovery import find_partitions
+from tests.support.command_line import COMPACT, kcompact
+from tests.support.fault_proxy import Fault
+from tests.unit.bucket.conftest import ONLY_MOTO, Store
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "--json", *COMPACT),
+        ("inspect", "--json", *COMPACT),
+        ("verify", "--json", *COMPACT),
+        ("records", "--print-data", "--json"),
+        ("records", "--latest", "--json"),
+        ("keys", "--json", *COMPACT),
+        ("gaps", "--json", *COMPACT),
+        ("transactions", "--json", *COMPACT),
+        ("clean", "--dry-run", "--json", *COMPACT),
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_command_answers_as_for_the_local_directory(arguments: tuple[str, ...], log_dir: Path, store: Store) -> None:
+    address = store.upload(log_dir, "eu")
+    # A bucket has its own times, in whole seconds.
+    for file in log_dir.rglob("*"):
+        if file.is_file():
+            modified = store.server.client().head_object(Bucket=store.bucket, Key=f"eu/{file.relative_to(log_dir)}")
+            os.utime(file, (modified["LastModified"].timestamp(),) * 2)
+    name, *options = arguments
+    local, remote = kcompact(name, *options, log_dir), kcompact(name, *options, address)
+    assert (remote.code, remote.err.replace(address, str(log_dir))) == (local.code, local.err), remote.err
+    assert _without_durations(remote.out.replace(address, str(log_dir))) == _without_durations(local.out)
+
+
+def _without_durations(text: str) -> str:
+    text = re.sub(r'"(\w+_s|key_hash|salt)": [^,}]+', "", text)
+    return re.sub(r'"key": "[0-9a-f]{16}"', "", text)
+
+
+def test_a_partition_has_the_files_of_its_log_directory(log_dir: Path, store: Store) -> None:
+    store.upload(log_dir, "eu")
+    ran = kcompact("plan", "--json", store.address("eu/orders-0"), *COMPACT)
+    assert ran.partition["first_dirty_offset"] == 11
+    assert ran.partition["directory"] == store.address("eu/orders-0")
+    assert ran.notes == []
+
+
+def test_a_partition_at_the_top_of_a_bucket(log_dir: Path, store: Store) -> None:
+    store.upload(log_dir, "")
+    assert kcompact("plan", "--json", store.address("orders-0"), *COMPACT).partition["first_dirty_offset"] == 11
+    assert len(kcompact("plan", "--json", f"s3://{store.bucket}", *COMPACT).json["partitions"]) == 2
+
+
+def test_a_single_file(log_dir: Path, store: Store) -> None:
+    store.upload(log_dir, "eu")
+    segment = "orders-0/00000000000000000012.log"
+    assert kcompact("records", store.address(f"eu/{segment}")).out == kcompact("records", log_dir / segment).out
+
+
+def _large(store: Store, size_bytes: int) -> BucketPath:
+    store.put("large-0/00000000000000000000.log", os.urandom(MIB) * (size_bytes // MIB))
+    path = MIRROR.mirrored(store.address("large-0"))
+    assert isinstance(path, BucketPath)
+    return path
+
+
+_READINGS = [(8, 64 << 10, 0), (17, 3 * MIB, 3)]
+"""Sizes of an object in MiB, bytes of each reading, and how many headers are read before."""
+_MORE_READINGS = itertools.product((1, 9, 16, 40), (64 << 10, 3 * MIB, 64 * MIB), (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("size_mib", "piece_bytes", "peeks"),
+    [*_READINGS, *(pytest.param(*each, marks=pytest.mark.slow) for each in _MORE_READINGS)],
+)
+def test_a_full_reading_takes_a_request_for_each_8_mib(
+    size_mib: int, piece_bytes: int, peeks: int, store: Store
+) -> None:
+    size_bytes = size_mib * MIB
+    path = _large(store, size_bytes)
+    file = files_in(path).file("00000000000000000000.log")
+    expected = store.server.client().get_object(Bucket=store.bucket, Key="large-0/" + file.name)["Body"].read()
+    with file.open() as opened:
+        for number in range(peeks):
+            opened.read(61, number * size_bytes // 4)
+        content = b"".join(opened.read(piece_bytes, at) for at in range(0, size_bytes, piece_bytes))
+    assert content == expected
+    assert store.proxy.gets_of(".log") <= -(-size_bytes // WHOLE_BYTES)
+
+
+def test_a_header_is_read_without_its_segment(store: Store) -> None:
+    file = files_in(_large(store, 40 * MIB)).file("00000000000000000000.log")
+    with file.open() as opened:
+        assert len(opened.read(61, 30 * MIB)) == 61
+    mirrored = MIRROR.file(file.path)  # type: ignore[arg-type]
+    assert mirrored is not None
+    assert mirrored.present_bytes == mirror.BLOCK_BYTES
+
+
+def test_the_scratch_keeps_only_so_much(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "KEPT_BYTES", 20 * MIB)
+    for number in range(3):
+        store.put(f"t-0/{number:020d}.log", os.urandom(MIB) * 9)
+    path = MIRROR.mirrored(store.address("t-0"))
+    for name in files_in(path).names():
+        with files_in(path).file(name).open() as opened:
+            assert len(opened.read(9 * MIB, 0)) == 9 * MIB
+    kept = [MIRROR.file(path / name).present_bytes for name in files_in(path).names()]  # type: ignore[union-attr]
+    assert kept == [0, 9 * MIB, 9 * MIB]
+    assert (path / f"{0:020d}.log").stat().st_blocks == 0
+
+
+# Changes
+
+
+@pytest.mark.parametrize("change", ["replaced", "removed"])
+def test_a_source_that_changes_meanwhile(change: str, log_dir: Path, store: Store) -> None:
+    store.upload(log_dir, "eu")
+    path = MIRROR.mirrored(store.address("eu/orders-0"))
+    file = files_in(path).file("00000000000000000012.log")
+    key = f"eu/orders-0/{file.name}"
+    if change == "replaced":
+        store.put(key, bytes(file.identity().size_bytes))
+    else:
+        store.server.client().delete_object(Bucket=store.bucket, Key=key)
+    with pytest.raises(LogChangedError, match="since it was listed") as caught, file.open() as opened:
+        opened.read(1, 0)
+    assert caught.value.exit_code == 6
+    assert caught.value.path == store.address(key)
+
+
+@ONLY_MOTO
+def test_a_source_that_changes_on_a_server_that_ignores_conditions(log_dir: Path, store: Store) -> None:
+    store.proxy.drop_conditions = True
+    test_a_source_that_changes_meanwhile("replaced", log_dir, store)
+
+
+def test_an_object_that_is_shorter_than_its_listing(log_dir: Path, store: Store) -> None:
+    address = store.upload(log_dir, "eu")
+    store.proxy.change = lambda request, body: body.replace(b"<Size>972<", b"<Size>2000<")
+    ran = kcompact("plan", "--json", f"{address}/orders-0", *COMPACT)
+    assert ran.code == 6
+    assert "since it was listed" in ran.partition["error"]
+
+
+# A hostile bucket
+
+
+@pytest.mark.parametrize("key", ["../evil", "a/../../evil-0/1.log", "a//b", "a/./b", "/etc/passwd"])
+def test_a_key_that_is_no_plain_path(key: str, log_dir: Path, store: Store) -> None:
+    address = store.upload(log_dir, "eu")
+
+    def listed_with_it(request: object, body: bytes) -> bytes:
+        return body.replace(b"<Key>eu/orders-0/00000000000000000000.log<", f"<Key>eu/{key}<".encode())
+
+    store.proxy.change = listed_with_it
+    ran = kcompact("plan", address)
+    assert ran.code == 4
+    assert ran.err.startswith(f"error: {address}: has the name of no file below it")
+    assert ran.out == ""
+
+
+def test_a_key_with_the_end_of_a_line_is_shown_on_one(log_dir: Path, store: Store) -> None:
+    address = store.upload(log_dir, "eu")
+    store.proxy.change = lambda request, body: body.replace(b"<Key>eu/orders-0/", b"<Key>eu/or\x0aders-0/")
+    ran = kcompact("plan", address)
+    assert ran.code in (0, 4)
+    assert "or\nders" not in ran.out + ran.err
+    assert "orders-0" not in ran.out
+
+
+@ONLY_MOTO  # The other server refuses such keys itself.
+@pytest.mark.parametrize("key", ["x" * 256 + "-0/1.log", "a/" + "é" * 200])
+def test_a_key_that_no_file_can_have(key: str, store: Store) -> None:
+    store.put(key, b"x")
+    assert kcompact("plan", f"s3://{store.bucket}").code == 4
+
+
+@ONLY_MOTO
+def test_an_object_below_the_name_of_another(store: Store) -> None:
+    store.put("eu/orders-0", b"x")
+    store.put("eu/orders-0/00000000000000000000.log", b"x")
+    ran = kcompact("plan", store.address("eu"))
+    assert (ran.code, "others are below its name" in ran.err) == (4, True)
+
+
+@ONLY_MOTO
+def test_a_marker_of_a_directory_is_ignored(log_dir: Path, store: Store) -> None:
+    store.put("eu/", b"")
+    assert kcompact("plan", store.upload(log_dir, "eu"), *COMPACT).code == 0
+
+
+@ONLY_MOTO
+def test_too_many_objects(log_dir: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcompact.bucket.remote.MAX_OBJECTS", 20)
+    ran = kcompact("plan", store.upload(log_dir, "eu"))
+    assert (ran.code, "more than 20 objects" in ran.err) == (4, True)
+
+
+@pytest.mark.slow
+@ONLY_MOTO
+def test_a_listing_of_several_pages(store: Store) -> None:
+    for number in range(2100):
+        store.put(f"eu/t-{number}/{0:020d}.log", b"")
+    assert len(find_partitions([store.address("eu")])) == 2100
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"version": 2}',
+        b'{"version": 1, "attempt": "../x", "written_by": "", "files": []}',
+        b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [{"name": "../../evil", '
+        b'"size_bytes": 1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}]}',
+        b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [{"name": "a", '
+        b'"size_bytes": -1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}]}',
+        b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [{"name": "a", '
+        b'"size_bytes": 1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}]}',
+    ],
+)
+def test_a_manifest_that_is_none(content: bytes, store: Store) -> None:
+    store.put("eu/orders-0/.kcompact-manifest.json", content)
+    with pytest.raises(CorruptCheckpointError):
+        MIRROR.mirrored(store.address("eu"))
+
+
+# Who may, and what is said of it
+
+
+def test_credentials_are_never_printed(log_dir: Path, store: Store, one_try: None) -> None:
+    address = store.upload(log_dir, "eu")
+    server = store.server.environment
+    for fault in (Fault.DENIED, Fault.SLOW_DOWN, Fault.CUT_BEFORE, Fault.HALF):
+        store.proxy.decide = lambda request, fault=fault: fault  # type: ignore[misc]
+        MIRROR._buckets.pop(store.bucket, None)
+        for arguments in (
+            ("plan", address),
+            ("plan", "--debug", "--json", address),
+            ("clean", "--output", address, log_dir),
+        ):
+            ran = kcompact(*arguments)
+            assert ran.code in (1, 4), ran
+            for secret in (server["AWS_ACCESS_KEY_ID"], server["AWS_SECRET_ACCESS_KEY"]):
+                assert secret not in ran.out + ran.err
+    assert server["AWS_SECRET_ACCESS_KEY"] not in repr(MIRROR.bucket(store.bucket)) + repr(vars(MIRROR))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault.DENIED, "access denied (403 Forbidden, InvalidAccessKeyId)\nSet the credentials"),
+        (Fault.SLOW_DOWN, "503 Service Unavailable, SlowDown; run the same command again"),
+        (Fault.CUT_BEFORE, "no answer from the server; run the same command again"),
+    ],
+)
+def test_a_store_that_does_not_serve(fault: Fault, words: str, store: Store, one_try: None) -> None:
+    store.proxy.decide = lambda request: fault
+    assert words in kcompact("plan", store.address("eu")).err
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.HALF])
+def test_a_fault_at_every_third_request_is_survived(fault: Fault, log_dir: Path, store: Store) -> None:
+    address = store.upload(log_dir, "eu")
+    store.proxy.decide = lambda request: fault if request.number % 3 == 2 else None
+    ran = kcompact("records", f"{address}/orders-0", "--json")
+    assert (ran.code, len(ran.lines)) == (0, 60), ran.err
+
+
+@ONLY_MOTO
+def test_no_such_bucket_and_no_such_prefix(store: Store) -> None:
+    ran = kcompact("plan", "s3://no-such-bucket-here/eu")
+    assert (ran.code, ran.err) == (4, "error: s3://no-such-bucket-here: no such bucket\n")
+    assert kcompact("plan", store.address("nothing")).code == 4
+
+
+@pytest.mark.parametrize("address", ["s3://", "s3:///x", "s3://A_B/x", "s3://backups/a/../b", "s3://backups/a//b"])
+def test_an_address_that_is_none(address: str) -> None:
+    assert kcompact("plan", address).code == 4
+
+
+@pytest.mark.parametrize("arguments", [("doctor",), ("restore",), ("report", "-o")])
+def test_other_arguments_are_local_paths(arguments: tuple[str, ...]) -> None:
+    ran = kcompact(*arguments, "s3://backups/eu")
+    assert (ran.code, "local path" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", [("clean", "--yes"), ("recover",)])
+def test_nothing_is_changed_in_place(arguments: tuple[str, ...], log_dir: Path, new_store: Callable[[], Store]) -> None:
+    store = new_store()
+    address = store.upload(log_dir, "eu")
+    before = store.all_keys()
+    ran = kcompact(*arguments, address, *(COMPACT if arguments[0] == "clean" else ()))
+    assert ran.code == 4
+    assert "nothing is changed in a bucket" in ran.err
+    assert store.all_keys() == before
+    assert {request.method for request in store.proxy.requests} == {"GET"}
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("obstore", "obstore.store", "obstore.exceptions"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
+    ran = kcompact("plan", "s3://without-obstore/eu")
+    assert ran.code == 4
+    assert "a bucket needs the library obstore" in ran.err
