@@ -47,6 +47,7 @@ from tests.support.spark_runs import (
     left_behind,
     outcome,
     plan_of,
+    pretend_session,
     scan_arguments,
     write_log,
     write_partition,
@@ -181,9 +182,15 @@ def test_another_staging_directory_is_not_written_to(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize("had_session", [False, True])
 def test_our_own_mistake_is_an_engine_error_with_its_cause(
-    on_spark: OnSpark, plan: CleanPlan, capfd: pytest.CaptureFixture[str]
+    had_session: bool,
+    on_spark: OnSpark,
+    plan: CleanPlan,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    pretend_session(monkeypatch, had_session=had_session)
     job, tasks = scan_arguments(plan)
     job = dataclasses.replace(job, hash_key=b"k" * 65)
     with pytest.raises(EngineError, match=r"ValueError: \w+") as raised:

@@ -15,7 +15,7 @@ from kcompact.engine.spark import jvm, spark_context
 from kcompact.errors import EngineError
 from tests.support.command_line import COMPACT, environment, kcompact, partition
 from tests.support.fake_java import PRINTS_17, write_java
-from tests.support.spark_runs import SPARK, processes_of
+from tests.support.spark_runs import SPARK, pretend_session, processes_of
 
 pytestmark = SPARK
 
@@ -128,8 +128,17 @@ SETTINGS = {
 """A setting, a wrong value, and what the message says."""
 
 
-@pytest.mark.parametrize(("name", "value", "words"), SETTINGS.values(), ids=SETTINGS)
-def test_a_wrong_setting_is_named(name: str, value: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "words", "had_session"),
+    [
+        *(pytest.param(*row, False, id=each) for each, row in SETTINGS.items()),
+        pytest.param(*SETTINGS["a number"], True, id="a number, after a session"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    name: str, value: str, words: str, had_session: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_session(monkeypatch, had_session=had_session)
     with pytest.raises(EngineError) as raised, spark_context("local[1]", {name: value, "spark.unrelated": "42"}):
         pass
     message = str(raised.value)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from py4j import java_gateway, protocol
+from pyspark.errors.exceptions.captured import capture_sql_exception
 
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.job import CleanerStats, CleanJob, Split
@@ -42,6 +44,13 @@ SPARK = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 """The marks of a test module that starts Spark."""
+
+
+def pretend_session(monkeypatch: pytest.MonkeyPatch, *, had_session: bool) -> None:
+    """Have Py4J raise as in a process that has, or has not, had a SparkSession: that changes Py4J for good."""
+    raises = protocol.get_return_value
+    monkeypatch.setattr(java_gateway, "get_return_value", capture_sql_exception(raises) if had_session else raises)
+
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW_MS = 1_700_000_000_000

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import kcompact
 from kcompact.engine.spark import pyspark_private, worker_pool
 from kcompact.engine.spark.java import JAVA_VARIABLES
-from kcompact.engine.spark.java_errors import cause, plain, start_error, summary, with_whole_text
+from kcompact.engine.spark.java_errors import as_py4j_raises, cause, plain, start_error, summary, with_whole_text
 from kcompact.engine.spark.jvm import Jvm, spark_home
 from kcompact.engine.spark.master import check_prerequisites, is_local
 from kcompact.engine.spark.scratch import private_directory
@@ -119,9 +119,10 @@ class SparkStart:
             stack.enter_context(_quiet_py4j())
             stack.enter_context(pyspark_private.hidden_gateway())
             try:
-                sc = stack.enter_context(self._started())
-                if not is_local(self.master):
-                    _await_executors(sc)
+                with as_py4j_raises():
+                    sc = stack.enter_context(self._started())
+                    if not is_local(self.master):
+                        _await_executors(sc)
             except Py4JJavaError as problem:
                 error = start_error(cause(problem), self.master, self.conf)
                 raise with_whole_text(error, f"{problem}\n{self.jvm.output()}") from problem

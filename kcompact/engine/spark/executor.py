@@ -25,7 +25,7 @@ from kcompact.clean.scan import CLEANING
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Result, Scan, Stages, Whole
 from kcompact.engine.seals import opened, sealed
-from kcompact.engine.spark.java_errors import job_error
+from kcompact.engine.spark.java_errors import as_py4j_raises, job_error
 from kcompact.engine.spark.master import is_local
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.engine.spark.task_queue import TASKS_PER_SLOT, Deliver, Piece, TaskQueue
@@ -218,8 +218,9 @@ class OnSpark:
 
         def collect() -> None:
             try:
-                self.sc.setJobGroup(group, f"kcompact: {stage}")
-                results.append(rdd.collect())
+                with as_py4j_raises():
+                    self.sc.setJobGroup(group, f"kcompact: {stage}")
+                    results.append(rdd.collect())
             except Exception as problem:
                 problems.append(problem)
 
@@ -288,7 +289,8 @@ def queue_of(sc: SparkContext) -> Iterator[TaskQueue]:
             tasks = _in_tasks(pieces, slots)
             rdd = sc.parallelize(tasks, len(tasks))
             try:
-                rdd.mapPartitions(partial(run_whole_tasks, package, delivered(sc, deliver))).collect()
+                with as_py4j_raises():
+                    rdd.mapPartitions(partial(run_whole_tasks, package, delivered(sc, deliver))).collect()
             except Py4JError:
                 _await_tasks(sc, group)  # The pieces will run again, and not at the same time.
                 raise
@@ -357,7 +359,8 @@ def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
 def _engine_errors() -> Iterator[None]:
     """Raise EngineError for a job that failed and for a JVM that has ended."""
     try:
-        yield
+        with as_py4j_raises():
+            yield
     except Py4JJavaError as problem:
         raise job_error(problem) from problem
     except (Py4JError, OSError, EOFError) as problem:

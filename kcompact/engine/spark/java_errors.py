@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kcompact import __version__
@@ -44,6 +45,24 @@ _WORDS = (
     ),
 )
 """Messages of Spark and Java, and plainer words for them."""
+
+
+@contextmanager
+def as_py4j_raises() -> Iterator[None]:
+    """Raise an exception of Java as Py4J does.
+
+    As soon as a process has had a SparkSession, PySpark raises many of them as exceptions of SQL, also for a plain
+    SparkContext. They have less text, and none of them is a Py4JError.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as problem:
+        if isinstance(problem.__context__, Py4JJavaError):
+            raise problem.__context__ from None
+        raise
 
 
 def cause(problem: Py4JJavaError) -> str:

@@ -71,7 +71,7 @@ def test_what_is_in_a_bucket_is_not_read_on_spark(options: EngineOptions, tmp_pa
         with pytest.raises(RefusedError, match="s3://backups/orders-0: is in a bucket"):
             engine.check()
         engine.begin()
-        with pytest.raises(RefusedError, match="engine in-process"), engine.executors(lambda note: None):
+        with pytest.raises(RefusedError, match="Run again with `InProcess"), engine.executors(lambda note: None):
             raise AssertionError
         large = Engine(AUTO, stack, bytes_to_read=SPARK_BYTES, paths=[place]).choice
     assert str(large) == "engine: in-process (16.0 GiB to read, in a bucket)"
