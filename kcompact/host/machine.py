@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -44,8 +45,9 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+@cache
 def memory_limit_bytes(root: Path = Path("/")) -> int:
-    """Return how many bytes of memory this process can have at most.
+    """Return how many bytes of memory this process can have at most. Asked once: each partition needs it.
 
     `root` is the directory that contains `proc` and `sys`. Without `proc/meminfo` the machine's memory is the number of
     pages that the operating system reports.
