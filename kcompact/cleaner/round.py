@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +39,7 @@ from kcompact.errors import (
     ConfigError,
     KcompactError,
     NotEnoughSpaceError,
+    PartitionInUseError,
     RecoveryNeededError,
     as_failure,
     storage_errors,
@@ -47,6 +47,7 @@ from kcompact.errors import (
 from kcompact.host.disk import Disk
 from kcompact.host.machine import clock_ms
 from kcompact.log.directory import LogDir, read_again
+from kcompact.log.files import FileIdentity
 from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
@@ -450,22 +451,26 @@ def _planned(
         planner.require_replicas(directory)
         lock, log_dir = locks.of(directory), None
         looks = lock is not None or not planner.log_dirs.of(directory).is_running
-        if lock is not None:
-            look = partial(in_use.look_at, directory)
-            with uninterrupted():
-                report = recover(directory, log_dir=directory.parent, lock=lock, before=look)
-            if report.changed:
-                recovered[directory] = report.action
-                # Recovery may have written the checkpoint, so the log directory is read again.
-                log_dir = LogDirs().of(directory)
-        try:
-            plan = planner.plan(directory, log_dir=log_dir)
-        except KcompactError:
+
+        def look(known: Collection[FileIdentity] = ()) -> None:
             if looks:
-                in_use.look_at(directory)
+                in_use.look_at(directory, known)
+
+        try:
+            if lock is not None:
+                with uninterrupted():
+                    report = recover(directory, log_dir=directory.parent, lock=lock, before=look)
+                if report.changed:
+                    recovered[directory] = report.action
+                    # Recovery may have written the checkpoint, so the log directory is read again.
+                    log_dir = LogDirs().of(directory)
+            plan = planner.plan(directory, log_dir=log_dir)
+        except PartitionInUseError:
             raise
-        if looks:
-            in_use.look_at(directory, [file for segment in plan.log.segments for file in segment.files])
+        except KcompactError:
+            look()  # That a broker uses the files says more.
+            raise
+        look([file for segment in plan.log.segments for file in segment.files])
         return PartitionOutcome.of(plan if plan.log.log_dir.is_log_dir else _noted_as_copy(plan))
 
     outcomes = walk_partitions(directories, visit, PartitionOutcome.failed)
