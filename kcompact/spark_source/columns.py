@@ -87,8 +87,7 @@ def _number(type_name: str, values: Callable[[Rows], Column], none: int | None =
         import pyarrow as pa
 
         numbers = values(rows)
-        kind = getattr(pa, type_name)()
-        return pa.array(numbers.astype(kind.to_pandas_dtype()), mask=None if none is None else numbers == none)
+        return pa.array(numbers.astype(type_name), mask=None if none is None else numbers == none)
 
     return array
 
