@@ -35,6 +35,7 @@ def register(spark: SparkSession | None = None) -> None:
     Raises UnsupportedError without PySpark.
     """
     try:
+        from pyspark.errors import AnalysisException
         from pyspark.sql import SparkSession
 
         from kcompact.spark_source.source import KafkaLogSource
@@ -42,8 +43,14 @@ def register(spark: SparkSession | None = None) -> None:
         why = f"the format kafka-log needs PySpark and pyarrow ({problem}): {how_to_add('spark,arrow')}"
         raise UnsupportedError(path="kafka-log", problem=why) from None
     session = spark or SparkSession.getActiveSession()
-    if session is not None:
+    if session is None:
+        return
+    try:
         session.dataSource.register(KafkaLogSource)
+    except AnalysisException as problem:
+        # PySpark 4.0 does not register again what it has found by itself.
+        if problem.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 # Spark's own workers import this package too. They have no session.
