@@ -346,8 +346,7 @@ class Mirror:
 
         Raises as `MirroredFile.fetch` and `MirroredFile.verify`.
         """
-        local = os.fspath(directory)
-        files = [file for path, file in self._files.items() if os.path.dirname(path) == local]  # noqa: PTH120
+        files = self._files_in(directory)
         try:
             with ExitStack() as stack:
                 for file in files:
@@ -364,12 +363,12 @@ class Mirror:
 
     def etags(self, directory: BucketPath) -> dict[str, str]:
         """Return the versions of the objects that are mirrored in a directory, by name."""
+        return {file.path.name: file.remote.etag for file in self._files_in(directory)}
+
+    def _files_in(self, directory: BucketPath) -> list[MirroredFile]:
         local = os.fspath(directory)
-        return {
-            file.path.name: file.remote.etag
-            for path, file in self._files.items()
-            if os.path.dirname(path) == local  # noqa: PTH120
-        }
+        paths = (f"{local}/{name}" for name in sorted(os.listdir(local)))  # noqa: PTH208 - only the names
+        return [self._files[path] for path in paths if path in self._files]
 
 
 def _is_in_attempt(directory: str) -> bool:

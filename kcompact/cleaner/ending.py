@@ -10,7 +10,6 @@ after a stop at any instant recovery finds the offset and writes it.
 
 from __future__ import annotations
 
-import resource
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError, as_failure
 from kcompact.format.names import TopicPartition
+from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
@@ -123,7 +123,7 @@ class EndingGroups:
 
     def __init__(self, ended: Callable[[Sequence[CleanResult]], None]) -> None:
         self._ended = ended
-        self._most_together = _most_together()
+        self._most_together = min(MOST_TOGETHER, most_at_once(_DESCRIPTORS_OF_ONE))
         self._waiting: list[SwappedPartition] = []
         self._waiting_since = 0.0
         self._changing = threading.Lock()
@@ -153,10 +153,3 @@ class EndingGroups:
             group, self._waiting = self._waiting, []
         if group:
             self._ended(end(group))
-
-
-def _most_together() -> int:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        MOST_TOGETHER if limit == resource.RLIM_INFINITY else max(1, min(MOST_TOGETHER, limit // _DESCRIPTORS_OF_ONE))
-    )

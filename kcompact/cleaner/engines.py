@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from kcompact.cleaner.small_partitions import SMALL_BYTES, SideBySide
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
-from kcompact.host.machine import available_cores
+from kcompact.host.machine import available_cores, most_at_once
 from kcompact.notes import Note, NoteCode
 from kcompact.wording import worded
 
@@ -125,11 +123,6 @@ def _has_java() -> bool:
     return False
 
 
-def _most_threads() -> int:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if limit == resource.RLIM_INFINITY else max(1, limit // DESCRIPTORS_PER_THREAD)
-
-
 @dataclass(frozen=True, slots=True)
 class RunningSpark:
     """A Spark of the caller, in place of one that starts. It is not stopped."""
@@ -218,7 +211,7 @@ class Engine:
                 note(Note.of(NoteCode.SPARK_START_PREPARED))
             # A larger one alone would take longer in one task than the whole round should.
             whole_bytes = min(TASK_BYTES, max(SMALL_BYTES, self._bytes_to_read // tasks.slots))
-            threads = min(max(MIN_THREADS, THREADS_PER_SLOT * tasks.slots), _most_threads())
+            threads = min(max(MIN_THREADS, THREADS_PER_SLOT * tasks.slots), most_at_once(DESCRIPTORS_PER_THREAD))
             self.side_by_side = SideBySide(
                 threads=threads, each_bytes=whole_bytes, together_bytes=None, is_largest_first=True
             )

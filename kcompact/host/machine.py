@@ -1,4 +1,4 @@
-"""The memory, the processors and the clock of this machine, as far as this process may use them.
+"""The memory, the open files, the processors and the clock of this machine, as far as this process may use them.
 
 A container is a control group. Each group from the process's own group up to the root may have a memory limit, and the
 smallest one counts. A group that the process cannot see is ignored. Systems other than Linux have no control groups and
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -92,6 +94,15 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return []
+
+
+# Open files
+
+
+def most_at_once(descriptors: int) -> int:
+    """Return how many things that each hold so many files open this process may have at the same time, at least 1."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max(1, limit // descriptors)
 
 
 # Processors

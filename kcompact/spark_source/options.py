@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format.names import MAX_OFFSET
@@ -17,8 +16,6 @@ from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.readable import closest, shown
 from kcompact.spark_source.columns import BATCH_COLUMNS, RECORD_COLUMNS, Columns
-
-Value = TypeVar("Value")
 
 
 class View(StrEnum):
@@ -182,14 +179,10 @@ def _bound(given: Mapping[str, str], name: str) -> int | None:
 def _number(given: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
     if name not in given:
         return None
-    return _checked(given[name], name, lambda text: int(text), range(least, MAX_OFFSET + 1))
-
-
-def _checked(text: str, name: str, parse: Callable[[str], int], allowed: range) -> int:
     try:
-        value = parse(text.strip())
+        value = int(given[name].strip())
     except ValueError:
-        value = allowed.start - 1
-    if value not in allowed:
-        raise ConfigError(path=f"option {name}", problem=f"'{text}' is not a whole number from {allowed.start} on")
+        value = least - 1
+    if not least <= value <= MAX_OFFSET:
+        raise ConfigError(path=f"option {name}", problem=f"'{given[name]}' is not a whole number from {least} on")
     return value

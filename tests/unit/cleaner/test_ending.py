@@ -98,7 +98,7 @@ def test_any_grouping_gives_the_same_files(
 def test_few_descriptors_make_small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, together in ((1024, 64), (256, 32), (4, 1)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
-        assert ending._most_together() == together
+        assert ending.EndingGroups(lambda _: None)._most_together == together
 
 
 def test_a_group_ends_when_its_oldest_partition_has_waited_long_enough(

@@ -96,7 +96,7 @@ def test_tasks_run_at_the_same_time_and_their_results_come_in_order() -> None:
         time.sleep(0.02 * (3 - number))
         return number * number
 
-    assert InProcess(parallelism=3)._run_tasks(JOB, [0, 1, 2], task, 0) == [0, 1, 4]
+    assert InProcess(parallelism=3)._run_tasks(JOB, [0, 1, 2], task) == [0, 1, 4]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -121,7 +121,7 @@ def test_executors_that_share_memory_run_only_as_many_tasks_as_it_is_enough_for(
 
     def run(first: int, parallelism: int) -> list[int]:
         executor = InProcess(parallelism=parallelism, memory=memory)
-        return executor._run_tasks(replace(JOB, workers=workers), range(first, first + 4), task, 0)
+        return executor._run_tasks(replace(JOB, workers=workers), range(first, first + 4), task)
 
     with ThreadPoolExecutor(3) as pool:
         found = [each.result() for each in [pool.submit(run, 10 * number, number) for number in (1, 2, 3)]]
@@ -143,7 +143,7 @@ def test_a_task_that_needs_the_whole_memory_runs_alone() -> None:
             running.remove(workers)
 
     def run(workers: int) -> None:
-        InProcess(parallelism=2, memory=memory)._run_tasks(replace(JOB, workers=workers), [workers] * 8, task, 0)
+        InProcess(parallelism=2, memory=memory)._run_tasks(replace(JOB, workers=workers), [workers] * 8, task)
 
     with ThreadPoolExecutor(3) as pool:
         for each in [pool.submit(run, workers) for workers in (1, 2, 2)]:
@@ -156,8 +156,8 @@ def test_a_task_that_waits_for_memory_can_be_stopped(parallelism: int) -> None:
     memory, job = SharedMemory(), replace(JOB, workers=2)
     executor = InProcess(parallelism=parallelism, memory=memory, progress=StopAfter(1))
     with memory.part(1, lambda: None), pytest.raises(CleaningAbortedError):
-        executor._run_tasks(job, range(3), lambda number, done: number, 0)
-    assert InProcess(parallelism=parallelism, memory=memory)._run_tasks(job, [7], lambda number, done: number, 0) == [7]
+        executor._run_tasks(job, range(3), lambda number, done: number)
+    assert InProcess(parallelism=parallelism, memory=memory)._run_tasks(job, [7], lambda number, done: number) == [7]
 
 
 def test_an_error_stops_the_other_tasks() -> None:
@@ -178,7 +178,7 @@ def test_an_error_stops_the_other_tasks() -> None:
 
     threads = threading.active_count()
     with pytest.raises(KcompactError, match="one of them"):
-        InProcess(parallelism=3)._run_tasks(JOB, [0, 1, 2, 3, 4], task, 0)
+        InProcess(parallelism=3)._run_tasks(JOB, [0, 1, 2, 3, 4], task)
     assert set(ended) <= {0, 2, 3}
     assert 0 in ended
     assert threading.active_count() == threads
@@ -215,7 +215,7 @@ def test_an_abort_stops_every_task(parallelism: int, looks: int) -> None:
 
     progress = StopAfter(looks)
     with pytest.raises(CleaningAbortedError):
-        InProcess(parallelism=parallelism, progress=progress)._run_tasks(JOB, range(4), task, 0)
+        InProcess(parallelism=parallelism, progress=progress)._run_tasks(JOB, range(4), task)
     assert len(running) >= 4 - parallelism  # The rest has not begun.
     assert progress.threads == {threading.get_ident()}, "only one thread may call the progress"
 
