@@ -172,7 +172,7 @@ class Mirror:
         self._buckets: dict[str, Bucket] = {}
         self._files: dict[str, MirroredFile] = {}
         self._unused: dict[str, MirroredFile] = {}
-        """Files with bytes that nothing reads now, the one that was used last at the end."""
+        """Files that have bytes and are not being read. The one that was used last is at the end."""
         self._kept_bytes = 0
         self.orphans: dict[str, Orphans] = {}
         """The attempts that were found, by address."""

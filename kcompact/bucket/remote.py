@@ -199,7 +199,7 @@ class Bucket:
 
     @contextmanager
     def _errors(self, address: str) -> Iterator[None]:
-        """Raise an error of the client as one of ours, without its text."""
+        """Raise each error of the client as an error of kcompact, without the text of the client."""
         from obstore import exceptions
 
         try:

@@ -82,7 +82,7 @@ class RoundProgress:
 class Whole(NamedTuple):
     """What `Executor.run_whole` must know about its work.
 
-    `stages` are those that progress is reported of; each reads `size_bytes`. `memory_bytes` is for all workers
+    `stages` are the stages whose progress is reported; each reads `size_bytes`. `memory_bytes` is for all workers
     together; None means `host.machine.default_memory_bytes`.
     """
 

@@ -3,8 +3,8 @@
 Whatever reads a partition has its `Files`, and a `LogFile` for each file that it reads; nothing above `log` knows how
 they are stored. `files_in` chooses the storage: a local directory, or a bucket, whose objects are files with holes in a
 local directory. Another storage needs a class with the methods of `Files` and one with those of `OpenFile`, and a case
-in `files_in`. What writes (`swap`, `clean.join`,
-the copies) is about renames and syncs of local files, and uses paths and `open_regular`.
+in `files_in`. What writes (`swap`, `clean.join`, the copies) is about renames and syncs of local files, and uses paths
+and `open_regular`.
 
 No link is followed. A plan contains the `FileIdentity` of each file; the swap compares identities before it changes
 anything.

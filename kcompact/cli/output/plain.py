@@ -1,7 +1,7 @@
 """Tables and items as plain text, for files and pipes: as wide as their content, nothing is folded.
 
-The lines are those that rich prints without a terminal. rich measures and pads each cell several times, which would
-take most of the time of a command that prints thousands of partitions.
+rich prints the same lines without a terminal. But it measures and pads each cell several times, and that would take
+most of the time of a command that prints thousands of partitions.
 """
 
 from __future__ import annotations
