@@ -27,17 +27,15 @@ class Turns:
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Work in turn with the other threads for the length of the block."""
-        _OF_THREAD.turns = self
         self._take()
         try:
             yield
         finally:
             self._give()
-            _OF_THREAD.turns = None
 
     @contextmanager
     def given(self) -> Iterator[None]:
-        """Let other threads work for the length of the block."""
+        """Let other threads work for the length of the block. A block inside it has no turn to give."""
         self._give()
         try:
             yield
@@ -45,11 +43,12 @@ class Turns:
             self._take()
 
     def _take(self) -> None:
+        _OF_THREAD.turns = self
         _OF_THREAD.has_turn = self._free.acquire(timeout=_MOST_WAIT_S)
 
     def _give(self) -> None:
+        _OF_THREAD.turns = None
         if _OF_THREAD.has_turn:
-            _OF_THREAD.has_turn = False
             self._free.release()
 
 

@@ -84,7 +84,19 @@ def test_the_turn_is_given_back_after_an_error() -> None:
     shared = Turns()
     with pytest.raises(ZeroDivisionError), shared.taken(), turns.out_of_turn():
         raise ZeroDivisionError
-    assert shared._free.acquire(blocking=False)
+    assert not shared._free.locked()
+
+
+def test_a_block_inside_another_takes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_MOST_WAIT_S", PATIENCE_S)
+    shared = Turns()
+    with shared.taken():
+        with turns.out_of_turn():
+            with turns.out_of_turn():
+                assert not shared._free.locked()
+            assert not shared._free.locked()
+        assert shared._free.locked()
+    assert not shared._free.locked()
 
 
 def test_without_turns_nothing_is_given_up() -> None:
