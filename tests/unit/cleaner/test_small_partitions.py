@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kcompact.cleaner import engines
+from kcompact.cleaner.round import clean_log_dir
 from kcompact.cleaner.small_partitions import SideBySide, small_side_by_side
+from kcompact.engine import in_process
+from kcompact.host import turns
+from kcompact.plan.options import PlanOptions
+from tests.support import log_dsl
+from tests.support.command_line import partition, settings
 from tests.support.patience import PATIENCE_S
 
 
@@ -60,3 +68,31 @@ def test_what_is_larger_than_all_may_be_together_is_cleaned_alone() -> None:
     ]
     how = SideBySide(threads=3, each_bytes=100, together_bytes=10)
     assert list(small_side_by_side(outcomes, lambda outcome: outcome, how)) == outcomes
+
+
+@pytest.mark.parametrize("out_of_turn_bytes", [0, 1 << 40], ids=["stages-out-of-turn", "stages-in-turn"])
+def test_nobody_waits_in_vain_for_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out_of_turn_bytes: int
+) -> None:
+    """Each turn is given back: also by a stage that has given it, and syncs files in that time."""
+    monkeypatch.setattr(turns, "_MOST_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(in_process, "_OUT_OF_TURN_BYTES", out_of_turn_bytes)
+    monkeypatch.setattr(engines, "available_cores", lambda: 4)
+    for number in range(8):
+        partition(tmp_path, settings(f"hw=7 name=orders-{number}"))
+    took: list[bool] = []
+    take = turns.Turns._take
+
+    def taking(self: turns.Turns) -> None:
+        if took and not took[-1]:
+            pytest.fail("a turn was not given back")
+        take(self)
+        took.append(turns._OF_THREAD.has_turn)
+
+    monkeypatch.setattr(turns.Turns, "_take", taking)
+    result = clean_log_dir(
+        tmp_path, {"cleanup.policy": "compact"}, plan_options=PlanOptions(now_ms=log_dsl.time_of("10:00"))
+    )
+    assert result.exit_code == 0
+    assert len(took) > 8
+    assert all(took)
