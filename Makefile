@@ -115,6 +115,7 @@ environments: $(OLDEST)/.installed $(WHEEL)/.installed  ## install what `make ol
 oldest: $(OLDEST)/.installed  ## the quick tests with every dependency at the lower bound that pyproject.toml gives it
 	$(OLDEST)/bin/python -m pytest -q $(FAST)
 	$(OLDEST)/bin/python -m pytest -q -m spark -k examples_on_spark
+	$(OLDEST)/bin/python -m pytest -q -m "spark and not slow" tests/spark/test_spark_source.py
 
 newest: $(STAMP)  ## the same on the newest Python of this machine with the newest dependencies, unless .venv has them; NEWEST_PYTHON=... for another
 	@if $(BIN)/python .ci/is_newest.py "$${NEWEST_PYTHON:-$$(sh .ci/newest-python)}"; \

@@ -6,7 +6,8 @@ Imports: format, host, errors. `obstore`, the client, is loaded when a bucket is
 
     path        `BucketPath`: a path in the scratch directory that prints as the address
     scratch     the private directory of this process, removed at its end
-    mirror      puts the names, sizes and times of objects into the scratch, and the bytes when they are read
+    mirror      puts the names, sizes and times of objects into the scratch
+    mirrored_file   one of these files, which gets its bytes when they are read
     remote      reads, writes and lists objects; the only module that uses the client
     profile     the credentials file of the AWS tools
     manifest    what a copied partition consists of

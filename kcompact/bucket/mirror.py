@@ -7,14 +7,18 @@ and are fetched at once.
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Manifest
+from kcompact.bucket.mirrored_file import ListedFile, Listing, MirroredFile
 from kcompact.bucket.path import BucketPath, parts_of
 from kcompact.bucket.remote import Bucket, RemoteObject
 from kcompact.bucket.scratch import scratch_directory
@@ -26,7 +30,6 @@ from kcompact.format.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     build_offset_checkpoint,
 )
-from kcompact.format.checksum import crc32c
 from kcompact.format.names import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
@@ -37,12 +40,6 @@ from kcompact.format.names import (
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
 from kcompact.readable import shell_word
 
-WHOLE_BYTES = 8 << 20
-"""An object up to this size is fetched at once."""
-PIECE_BYTES = 16 << 20
-"""What one request fetches of a larger object that is read through."""
-BLOCK_BYTES = 256 << 10
-"""What one request fetches of it for a small reading, such as that of a batch's header."""
 KEPT_BYTES = 4 << 30
 """What the scratch keeps of objects that are not in use, at most."""
 _BESIDE = frozenset(
@@ -53,101 +50,6 @@ _BESIDE = frozenset(
 )
 """The files beside partitions. All of them decide for each partition, so they are fetched at once."""
 _METADATA = f"{CLUSTER_METADATA_TOPIC}-0"
-
-
-class MirroredFile:
-    """An object and its file with holes. Safe for several threads.
-
-    Requests of an object of `n` bytes that is read through once: at most n / 8 MiB, rounded up. Pieces are larger, and
-    what that saves is the number of small readings (`_small_left`).
-    """
-
-    def __init__(self, bucket: Bucket, remote: RemoteObject, path: BucketPath, mtime_ns: int, crc: int | None) -> None:
-        self.remote, self.path = remote, path
-        self.lock = threading.RLock()
-        """Held while bytes are written: they change the file's time for a moment."""
-        self.users = 0
-        self.present_bytes = 0
-        self._bucket, self._mtime_ns, self._crc = bucket, mtime_ns, crc
-        self._blocks = bytearray(-(-remote.size_bytes // BLOCK_BYTES))
-        self._small_left = -(-remote.size_bytes // WHOLE_BYTES) - -(-remote.size_bytes // PIECE_BYTES)
-
-    def fetch(self, position: int, end: int) -> int:
-        """Have the bytes between two positions in the file, and return how many bytes that has added.
-
-        Raises LogChangedError if the object has changed, RefusedError, StorageError, NotEnoughSpaceError.
-        """
-        end = min(end, self.remote.size_bytes)
-        before = self.present_bytes
-        with self.lock:
-            while (start := self._missing(position, end)) is not None:
-                self._fetch_one(*self._request(start, position, end))
-        return self.present_bytes - before
-
-    def _missing(self, position: int, end: int) -> int | None:
-        """Return the first position that is not there, None if all are."""
-        first, after = position // BLOCK_BYTES, -(-end // BLOCK_BYTES)
-        found = self._blocks.find(0, first, after) if position < end else -1
-        return None if found < 0 else found * BLOCK_BYTES
-
-    def _request(self, start: int, position: int, end: int) -> tuple[int, int]:
-        """Return the part that the next request fetches, for a reading of [position, end) that lacks `start`."""
-        size_bytes = self.remote.size_bytes
-        if size_bytes <= WHOLE_BYTES:
-            return 0, size_bytes
-        if end - position <= BLOCK_BYTES and self._small_left:
-            self._small_left -= 1
-            return start, min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, size_bytes)
-        start -= start % PIECE_BYTES
-        return start, min(start + PIECE_BYTES, size_bytes)
-
-    def _fetch_one(self, start: int, end: int) -> None:
-        data = memoryview(self._bucket.read(self.remote, start, end))
-        try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                while data:
-                    done = os.pwrite(descriptor, data, end - len(data))
-                    data = data[done:]
-                os.utime(descriptor, ns=(self._mtime_ns, self._mtime_ns))
-            finally:
-                os.close(descriptor)
-        except OSError as problem:
-            raise storage_error(
-                scratch_directory(), problem, operation="write the scratch; TMPDIR names another place"
-            ) from None
-        for number in range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
-            if not self._blocks[number]:
-                self._blocks[number] = 1
-                self.present_bytes += min(BLOCK_BYTES, self.remote.size_bytes - number * BLOCK_BYTES)
-
-    def verify(self) -> None:
-        """Raise CorruptCheckpointError if the content, all of it fetched, is not the one in the manifest."""
-        if self._crc is None:
-            return
-        crc, position = 0, 0
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            while data := os.pread(descriptor, PIECE_BYTES, position):
-                crc, position = crc32c(data, crc), position + len(data)
-        finally:
-            os.close(descriptor)
-        if crc != self._crc:
-            raise CorruptCheckpointError(
-                file=str(self.path),
-                problem="its content is not the one in the manifest",
-                hint="The object was damaged or replaced. Copy the partition again.",
-            )
-
-    def drop(self) -> None:
-        """Make the file a hole again."""
-        with self.lock:
-            if self.present_bytes and not self.users:
-                os.truncate(self.path, 0)
-                os.truncate(self.path, self.remote.size_bytes)
-                os.utime(self.path, ns=(self._mtime_ns, self._mtime_ns))
-                self._blocks = bytearray(len(self._blocks))
-                self.present_bytes = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +70,11 @@ class Mirror:
     """The mirrored objects of this process."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard, self._taking_over = threading.Lock(), threading.Lock()
         self._buckets: dict[str, Bucket] = {}
         self._files: dict[str, MirroredFile] = {}
-        self._unused: dict[str, MirroredFile] = {}
-        """Files that have bytes and are not being read. The one that was used last is at the end."""
+        self._unused: dict[str, tuple[MirroredFile, int]] = {}
+        """Files that are not being read, and their bytes. The one that was used last is at the end."""
         self._kept_bytes = 0
         self.orphans: dict[str, Orphans] = {}
         """The attempts that were found, by address."""
@@ -225,7 +127,7 @@ class Mirror:
         for key, each in by_key.items():
             directory, _, file = key.rpartition("/")
             if directory not in manifests and file != MANIFEST and not _is_in_attempt(directory):
-                self._add(bucket, root / key, each, each.modified_ns, None)
+                self._add(bucket, root / key, ListedFile(each, each.modified_ns, None))
         self._write_shared(root, manifests)
         for key, those in sorted(attempts.items()):
             address, size_bytes = bucket.address(key), sum(each.size_bytes for each in those)
@@ -251,10 +153,10 @@ class Mirror:
                     problem="is missing" if remote is None else "is not the object that the manifest beside it names",
                     hint="The copy is damaged. Remove the directory with its manifest, and copy the partition again.",
                 )
-            self._add(bucket, root / directory / file.name, remote, file.mtime_ns, file.crc32c)
+            self._add(bucket, root / directory / file.name, ListedFile(remote, file.mtime_ns, file.crc32c))
 
-    def _add(self, bucket: Bucket, path: BucketPath, remote: RemoteObject, mtime_ns: int, crc: int | None) -> None:
-        local = os.fspath(path)
+    def _add(self, bucket: Bucket, path: BucketPath, listed: ListedFile) -> None:
+        local, remote, mtime_ns = os.fspath(path), listed.remote, listed.mtime_ns
         if local in self._files:
             if self._files[local].remote != remote:
                 raise LogChangedError(path=path, problem="was replaced since it was listed")
@@ -271,7 +173,7 @@ class Mirror:
             raise RefusedError(path=path, problem="is an object, and others are below its name") from None
         except OSError as problem:
             raise storage_error(scratch_directory(), problem) from None
-        file = MirroredFile(bucket, remote, path, mtime_ns, crc)
+        file = MirroredFile(bucket, path, listed)
         self._files[local] = file
         if path.name in _BESIDE:
             file.fetch(0, remote.size_bytes)
@@ -325,41 +227,80 @@ class Mirror:
         """Keep what is fetched of a file during the block, and afterwards as long as there is room."""
         with self._guard:
             file.users += 1
-            if self._unused.pop(os.fspath(file.path), None) is not None:
-                self._kept_bytes -= file.present_bytes
+            self._count_no_more(file)
         try:
             yield
         finally:
             with self._guard:
                 file.users -= 1
                 if not file.users and file.present_bytes:
-                    self._unused[os.fspath(file.path)] = file
+                    self._unused[os.fspath(file.path)] = (file, file.present_bytes)
                     self._kept_bytes += file.present_bytes
                 while self._kept_bytes > KEPT_BYTES:
-                    oldest = self._unused.pop(next(iter(self._unused)))
-                    self._kept_bytes -= oldest.present_bytes
+                    oldest, _ = next(iter(self._unused.values()))
+                    self._count_no_more(oldest)
                     oldest.drop()
 
+    def _count_no_more(self, file: MirroredFile) -> bool:
+        """Take a file out of those that are not being read, and return whether it was one."""
+        _, kept_bytes = self._unused.pop(os.fspath(file.path), (file, None))
+        self._kept_bytes -= kept_bytes or 0
+        return kept_bytes is not None
+
     @contextmanager
-    def whole(self, directory: BucketPath) -> Iterator[None]:
+    def whole(self, directory: BucketPath, take: Callable[[int], None] = lambda size_bytes: None) -> Iterator[None]:
         """Have the files of a directory whole, as its manifest says, for the block; then remove their bytes.
 
+        `take` is called with the bytes of each request before it is sent; it may wait, or raise to stop.
         Raises as `MirroredFile.fetch` and `MirroredFile.verify`.
         """
         files = self._files_in(directory)
+        flights = list[Future[None]]()
         try:
             with ExitStack() as stack:
                 for file in files:
                     stack.enter_context(self.using(file))
-                    file.fetch(0, file.remote.size_bytes)
+                of_files = [file.begin(0, file.remote.size_bytes, take) for file in files]
+                flights += itertools.chain(*of_files)
+                for file, needed in zip(files, of_files, strict=True):
+                    for flight in needed:
+                        flight.result()
                     file.verify()
                 yield
         finally:
+            for flight in flights:
+                flight.cancel()
+            wait(flights)
             with self._guard:
                 for file in files:
-                    if self._unused.pop(os.fspath(file.path), None) is not None:
-                        self._kept_bytes -= file.present_bytes
+                    if self._count_no_more(file):
                         file.drop()
+
+    def listing(self, directory: BucketPath) -> Listing:
+        """Return the files that are mirrored in a directory, for `take_over` in another process."""
+        return {file.path.name: file.listed for file in self._files_in(directory)}
+
+    def take_over(self, directory: BucketPath, listing: Listing) -> None:
+        """Mirror a directory as another process has found it. What an earlier listing had there is forgotten.
+
+        Raises RefusedError, StorageError.
+        """
+        with self._taking_over:
+            if directory.exists():
+                if self.listing(directory) == listing:
+                    return
+                self._forget(directory)
+            bucket = self.bucket(parts_of(str(directory))[0])
+            for name, listed in listing.items():
+                self._add(bucket, directory / name, listed)
+
+    def _forget(self, directory: BucketPath) -> None:
+        with self._guard:
+            for file in self._files_in(directory):
+                file.settle()
+                del self._files[os.fspath(file.path)]
+                self._count_no_more(file)
+        shutil.rmtree(directory, ignore_errors=True)
 
     def etags(self, directory: BucketPath) -> dict[str, str]:
         """Return the versions of the objects that are mirrored in a directory, by name."""

@@ -10,7 +10,9 @@ import errno
 import mmap
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,6 +47,20 @@ _CREDENTIALS_HINT = (
     "Set the credentials as for the AWS tools: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the role "
     "of the machine. For a store that is not AWS, set AWS_ENDPOINT_URL."
 )
+
+
+_REQUESTS_AT_ONCE = 4
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+"""By process id: a forked child has none of the threads of its parent."""
+_POOLS_GUARD = threading.Lock()
+
+
+def requests() -> ThreadPoolExecutor:
+    """Return the threads that send the large requests of this process: few, because each holds what it is answered."""
+    with _POOLS_GUARD:
+        if os.getpid() not in _POOLS:
+            _POOLS[os.getpid()] = ThreadPoolExecutor(_REQUESTS_AT_ONCE, "kcompact-bucket")
+        return _POOLS[os.getpid()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ whose lock is free is not in use.
 from __future__ import annotations
 
 import atexit
+import copyreg
 import fcntl
 import os
 import secrets
@@ -27,17 +28,32 @@ _NAME_BYTES = 6
 _GUARD = threading.Lock()
 _ROOT: dict[int, Path] = {}
 """The scratch directory by process id: a forked child makes its own."""
+_PLACE: dict[int, str] = {}
+"""Where it is to be, by process id. Without an entry it is in the system's directory for temporary files."""
 
 
 def scratch_directory() -> BucketPath:
-    """Return the scratch directory, in the system's directory for temporary files; `TMPDIR` names another.
+    """Return the scratch directory of this process.
 
     Raises StorageError.
     """
     with _GUARD:
         if os.getpid() not in _ROOT:
-            _ROOT[os.getpid()] = _made(Path(tempfile.gettempdir()))
+            _ROOT[os.getpid()] = _made(Path(_PLACE.get(os.getpid()) or tempfile.gettempdir()))
         return BucketPath(_ROOT[os.getpid()])
+
+
+def use_scratch_in(directory: str) -> None:
+    """Have the scratch directory of this process in another directory, such as that of Spark for its workers.
+
+    To be called before the scratch is used.
+    """
+    _PLACE[os.getpid()] = directory
+
+
+def how_to_move_scratch() -> str:
+    """Return in words what names another place for the scratch of this process."""
+    return f"{'spark.local.dir' if os.getpid() in _PLACE else 'TMPDIR'} names another place"
 
 
 def as_path(text: str | os.PathLike[str]) -> Path:
@@ -47,6 +63,14 @@ def as_path(text: str | os.PathLike[str]) -> Path:
     if is_address(text):
         return scratch_directory() / os.fspath(text).removeprefix(SCHEME)
     return Path(text)
+
+
+def _of_a_process(path: BucketPath) -> tuple[object, tuple[str]]:
+    return as_path, (str(path),)
+
+
+# A path that is sent to another process becomes one in the scratch of that process.
+copyreg.pickle(BucketPath, _of_a_process)  # type: ignore[arg-type]
 
 
 def _made(parent: Path) -> Path:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, StoredFile
 from kcompact.bucket.path import BucketPath
-from kcompact.bucket.remote import Bucket
+from kcompact.bucket.remote import Bucket, requests
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.checksum import crc32c
 
@@ -42,37 +43,47 @@ def publish(
     manifest: Manifest,
     *,
     names: frozenset[str] | None = None,
-    check: Callable[[], None] = lambda: None,
+    take: Callable[[int], None] = lambda size_bytes: None,
 ) -> None:
     """Upload the files of a directory, or those with some `names`, and create the manifest `key` with them.
 
-    `manifest` has everything but the files. `check` may raise to stop. Raises RefusedError if another run has published
+    `manifest` has everything but the files. `take` is called with the bytes of each request before it is sent; it may
+    wait, or raise to stop. Raises RefusedError if another run has published
     the directory meanwhile, StorageError. After an error the directory is not there, unless its manifest is.
     """
-    uploaded, is_asked = list[str](), False
+    names = frozenset(os.listdir(directory)) if names is None else names & frozenset(os.listdir(directory))  # noqa: PTH208
+    keys = {name: _below(key, f"{manifest.attempt}/{name}") for name in sorted(names)}
+    is_asked = False
     try:
-        files = []
-        for name in sorted(os.listdir(directory)):  # noqa: PTH208 - only the names
-            if names is None or name in names:
-                check()
-                object_key = _below(key, f"{manifest.attempt}/{name}")
-                uploaded.append(object_key)
-                files.append(_upload(bucket, object_key, directory / name))
+        files = _uploaded(bucket, directory, keys, take)
         content = replace(manifest, files=tuple(files)).encoded()
         manifest_key = _below(key, MANIFEST)
-        check()
+        take(len(content))
         is_asked = True
         is_ours = bucket.create(manifest_key, content) or _is_there(bucket, manifest_key, content)
     except BaseException:
         # Without an answer, the manifest may be there, or may still arrive: its files stay. The next run names them.
         if not is_asked:
             with suppress(KcompactError):
-                bucket.remove(uploaded)
+                bucket.remove(list(keys.values()))
         raise
     if not is_ours:
         with suppress(KcompactError):  # They count as nothing, and the next run names them.
-            bucket.remove(uploaded)
+            bucket.remove(list(keys.values()))
         raise exists_already(directory)
+
+
+def _uploaded(
+    bucket: Bucket, directory: BucketPath, keys: Mapping[str, str], take: Callable[[int], None]
+) -> list[StoredFile]:
+    """Upload files, several at a time, each under its key. After an error nothing is being uploaded any more."""
+    uploads = [requests().submit(_upload, bucket, key, directory / name, take) for name, key in keys.items()]
+    try:
+        return [upload.result() for upload in uploads]
+    finally:
+        for upload in uploads:
+            upload.cancel()
+        wait(uploads)
 
 
 def _is_there(bucket: Bucket, key: str, content: bytes) -> bool:
@@ -87,12 +98,13 @@ def exists_already(directory: Path) -> RefusedError:
     )
 
 
-def _upload(bucket: Bucket, key: str, path: BucketPath) -> StoredFile:
+def _upload(bucket: Bucket, key: str, path: BucketPath, take: Callable[[int], None]) -> StoredFile:
     with storage_errors(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
             crc, etag = 0, ""
+            take(status.st_size)
             if status.st_size:
                 with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
                     with memoryview(content) as view:

@@ -10,6 +10,7 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     engines           the engine of a round: this process, or Spark
     small_partitions  small partitions are cleaned at the same time
     ending            the checkpoints of many partitions, written at once, and the removal of their staging
+    recovering        the recovery of many partitions, whose checkpoints are written at once too
     in_use            who else uses the partitions: locks, brokers that use another path, readers
     copies            the output of a round, and the copy of one partition
     journal           lines of JSON about each cleaning, written before and after

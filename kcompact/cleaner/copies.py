@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kcompact.bucket.scratch import as_path
 from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
+from kcompact.clean.stages import Executor, Whole
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Copied, PartitionOutcome, Status
+from kcompact.cleaner.small_partitions import SideBySide
 from kcompact.cleaner.space import reserved_for_exact_copy
-from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing
+from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing, for_a_worker
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import (
     CleaningAbortedError,
@@ -30,8 +32,8 @@ from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.verdict import Reason
 from kcompact.readable import shell_word
-from kcompact.swap.copy import Output, output_at
-from kcompact.swap.copy.marker import MARKER
+from kcompact.swap.copy import BucketOutput, Output, OutputPart, output_at
+from kcompact.swap.copy.marker import MARKER, Record
 
 # --- The output of a round ------------------------------------------------------------------------------
 
@@ -57,14 +59,19 @@ def output_of(
                 problem=f"cannot become a copy of {len(paths)} paths: a log directory is copied alone",
                 hint="Run the command once for each log directory, each with its own --output.",
             )
-        return output_at(output, log_dir=log_dirs[0])
-    return output_at(output, [directory for directory in directories if directory.name != METADATA_DIRECTORY])
+        return output_at(output, log_dir=log_dirs[0], max_bytes_per_second=options.max_bytes_per_second)
+    copied = [directory for directory in directories if directory.name != METADATA_DIRECTORY]
+    return output_at(output, copied, max_bytes_per_second=options.max_bytes_per_second)
 
 
-def require_space_for_copies(output: Output, outcomes: Sequence[PartitionOutcome]) -> None:
+def require_space_for_copies(output: Output, outcomes: Sequence[PartitionOutcome], how: SideBySide) -> None:
     """Raise NotEnoughSpaceError if the copies of all partitions may not fit the file system of the output."""
-    planned = [outcome.directory for outcome in outcomes if outcome.plan is not None and outcome.error is None]
-    output.require_space([directory for directory in planned if output.takes(directory)])
+    planned = {outcome.directory: outcome for outcome in outcomes if outcome.plan is not None and outcome.error is None}
+
+    def together(directory: Path) -> bool:
+        return directory in planned and how.takes(planned[directory])
+
+    output.require_space([directory for directory in planned if output.takes(directory)], together, how.threads)
 
 
 def finish(output: Output, partitions: Sequence[PartitionOutcome], check: Callable[[], None]) -> Copied:
@@ -100,7 +107,9 @@ def copy_partition(cleaning: Cleaning) -> CleanResult:
     if cleaning.output is not None:
         return _copied(cleaning, cleaning.output)
     assert cleaning.options.output is not None
-    with output_at(as_path(cleaning.options.output), [cleaning.plan.log.directory], resumable=False) as alone:
+    path, limit = as_path(cleaning.options.output), cleaning.options.max_bytes_per_second
+    directories = [cleaning.plan.log.directory]
+    with output_at(path, directories, resumable=False, max_bytes_per_second=limit) as alone:
         return _copied(cleaning, alone)
 
 
@@ -111,8 +120,45 @@ def _copied(cleaning: Cleaning, output: Output) -> CleanResult:
     finished = output.finished(plan.log, recipe, checkpoint_offset=checkpoint_offset)
     if finished is not None:
         return _resumed(plan, finished, output)
-    with plan.log.files.on_disk():
+    if output.is_uploaded and cleaning.executor.whole_bytes >= 0:
+        return _copied_by_task(cleaning, output)
+    with plan.log.files.on_disk(output.pace(cleaning.progress.check).take):
         return _written(cleaning, output, recipe, checkpoint_offset)
+
+
+class _CopyTask(NamedTuple):
+    """What a worker needs to copy a partition to its part of an output."""
+
+    plan: CleanPlan
+    part: OutputPart
+    options: CleanOptions
+
+
+def _copied_by_task(cleaning: Cleaning, output: Output) -> CleanResult:
+    """Have one worker fetch, clean and upload the partition: no bytes of its log come to this process."""
+    plan, options = cleaning.plan, cleaning.options
+    assert isinstance(output, BucketOutput)
+    task = _CopyTask(for_a_worker(plan), output.part(plan.log.directory), options)
+    size_bytes = sum(segment.size_bytes for segment in plan.segments or plan.log.segments)
+    whole = Whole(("scan", "write") if plan.eligible else (), size_bytes, options.memory_bytes)
+    record = cleaning.executor.run_whole(copy_in_task, task, whole)
+    output.add(record)
+    # The record may be that of an earlier attempt of the task.
+    return replace(_resumed(plan, record.outcome, output), resumed=False)
+
+
+def copy_in_task(executor: Executor, memory_bytes: int | None, task: _CopyTask) -> Record:
+    """Copy a partition to its part of an output, and return the record. Raises KcompactError, as `copy_partition`.
+
+    Every attempt uploads under keys of its own, and one creates the manifest. Another one that made the same copy, at
+    the same time or later, returns its record as well.
+    """
+    options = replace(task.options, memory_bytes=memory_bytes)
+    directory = task.part.source
+    with task.part.open() as output:
+        output.require_space([directory], lambda path: False, 1)
+        _copied(Cleaning(plan=task.plan, executor=executor, lock=None, options=options, output=output), output)
+        return output.record(directory.name)
 
 
 def _written(cleaning: Cleaning, output: Output, recipe: dict[str, Any], checkpoint_offset: int | None) -> CleanResult:
@@ -121,7 +167,9 @@ def _written(cleaning: Cleaning, output: Output, recipe: dict[str, Any], checkpo
     if not plan.eligible:
         with (
             reserved_for_exact_copy(plan, output.path, progress),
-            output.partition(plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe) as unfinished,
+            output.partition(
+                plan.log, checkpoint_offset=checkpoint_offset, recipe=recipe, check=progress.check
+            ) as unfinished,
         ):
             unfinished.fill(check=progress.check)
             unfinished.outcome = {"status": Status.COPIED}
@@ -140,7 +188,12 @@ def _compacted(
     writing = way(cleaning)
     with (
         writing.reserved_for_copy(output.path),
-        output.partition(plan.log, checkpoint_offset=_checkpoint_of_copy(plan), recipe=recipe) as unfinished,
+        output.partition(
+            plan.log,
+            checkpoint_offset=_checkpoint_of_copy(plan),
+            recipe=recipe,
+            check=cleaning.progress.check,
+        ) as unfinished,
     ):
         written = writing.write(range(len(plan.groups)), unfinished.make_staging())
         unfinished.fill(written.segments, cleaning.progress.check)

@@ -98,7 +98,7 @@ def _ended(partition: SwappedPartition, problem: Exception | None) -> CleanResul
             unwritten = CheckpointNotWrittenError(path=path, problem=as_failure(problem))
             return replace(result, status=Status.CHECKPOINT_NOT_WRITTEN, stopped_by=unwritten)
         try:
-            discard(directory, partition.staging, replaced=result.swapped.replaced)
+            discard(directory, partition.staging, is_complete=True)
         except (StorageError, NotEnoughSpaceError) as stays:
             why = str(stays).splitlines()[0]
             note = Note.of(NoteCode.STAGING_STAYS, path=directory.path / partition.staging, why=why)
@@ -114,6 +114,11 @@ def untouched(plan: CleanPlan) -> list[FileIdentity]:
     return [*files, *plan.log.orphans]
 
 
+def most_together() -> int:
+    """Return how many partitions one group has at most: fewer where a process may open few files."""
+    return min(MOST_TOGETHER, most_at_once(_DESCRIPTORS_OF_ONE))
+
+
 class EndingGroups:
     """Ends partitions in groups: as soon as there are enough of them, or the oldest has waited long enough.
 
@@ -123,7 +128,7 @@ class EndingGroups:
 
     def __init__(self, ended: Callable[[Sequence[CleanResult]], None]) -> None:
         self._ended = ended
-        self._most_together = min(MOST_TOGETHER, most_at_once(_DESCRIPTORS_OF_ONE))
+        self._most_together = most_together()
         self._waiting: list[SwappedPartition] = []
         self._waiting_since = 0.0
         self._changing = threading.Lock()

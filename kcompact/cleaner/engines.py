@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -140,9 +141,19 @@ class Engine:
     """Makes the executors of a round. Spark needs seconds to start, so it can start in the background."""
 
     def __init__(
-        self, options: EngineOptions, stack: ExitStack, *, bytes_to_read: int, paths: Iterable[Path] = ()
+        self,
+        options: EngineOptions,
+        stack: ExitStack,
+        *,
+        bytes_to_read: int,
+        paths: Iterable[Path] = (),
+        uploads: bool = False,
+        fetches: bool = False,
     ) -> None:
-        """`paths` are read or written. Those in a bucket are mirrored where only this process fetches their bytes."""
+        """`paths` are read or written. With `uploads` each partition is copied to a bucket, by a task of its own.
+
+        With `fetches` partitions are copied to a local directory: of those in a bucket only this process can do it.
+        """
         address = next((str(path) for path in paths if isinstance(path, BucketPath)), None)
         self.choice = choose(
             options,
@@ -152,10 +163,12 @@ class Engine:
             has_java=_has_java,
         )
         self._refusal = None
-        if address is not None and self.choice.name == "spark":
+        self.copies_in_tasks = uploads and self.choice.name == "spark"
+        """Whether each partition is copied by a task, also one that needs no cleaning."""
+        if address is not None and self.choice.name == "spark" and fetches:
             self._refusal = RefusedError(
                 path=address,
-                problem="is in a bucket, which only this process reads and writes, not Spark's workers",
+                problem="is in a bucket, from which Spark's workers copy only to a bucket",
                 hint=worded("Run again with --engine in-process, without --master and --spark-conf."),
             )
         self._master = options.master or LOCAL_MASTER
@@ -211,6 +224,8 @@ class Engine:
                 note(Note.of(NoteCode.SPARK_START_PREPARED))
             # A larger one alone would take longer in one task than the whole round should.
             whole_bytes = min(TASK_BYTES, max(SMALL_BYTES, self._bytes_to_read // tasks.slots))
+            if self.copies_in_tasks:
+                whole_bytes = sys.maxsize
             threads = min(max(MIN_THREADS, THREADS_PER_SLOT * tasks.slots), most_at_once(DESCRIPTORS_PER_THREAD))
             self.side_by_side = SideBySide(
                 threads=threads, each_bytes=whole_bytes, together_bytes=None, is_largest_first=True

@@ -39,7 +39,7 @@ from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, plan_without, retention_comes_first
 from kcompact.plan.partition import refusal, retention_refusal
-from kcompact.swap.attributes import carry_over
+from kcompact.swap.attributes import StagedStatuses, carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.identity import PartitionIdentity, identity_under_lock
 from kcompact.swap.keep_replaced import KeptDirectory, KeptLinks
@@ -304,16 +304,17 @@ def _swap_wave(
 ) -> None:
     """Replace groups with their segments, which are completely written to the staging directory."""
     plan, lock, check = cleaning.plan, cleaning.held_lock, cleaning.progress.check
+    complete: StagedStatuses = {}
     for segment in segments:
-        carry_over(directory, staging, segment)
+        complete |= carry_over(directory, staging, segment)
     if kept is not None:
         kept.keep(directory, segments, check)
     write_manifest(directory, staging, segments, identity=identity, end_offset=end_offset)
     require_unchanged(directory, untouched(plan))
     require_unused(directory.path, [file for segment in plan.log.segments for file in segment.files])
-    seals = hand_over(directory, staging, segments)
+    hand_over(directory, staging)
     for segment in segments:
         check()  # A swap that has begun is always finished.
         if kept is not None:
             kept.has_swapped = True
-        replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans, seals=seals)
+        replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans, complete=complete)

@@ -59,14 +59,14 @@ def _require_changeable(
     if (to_clean.eligible or expired) and not on_other_machines:
         require_own_storage(plan.log.directory)
     if to_clean.eligible:
-        require_stageable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
+            require_stageable(directory)
             require_same_owners(directory, _models(to_clean))
             require_unprotected(directory, _renamed(to_clean))
             require_project(directory, _renamed(to_clean))
     if expired:
-        require_writable(plan.log.directory)
         with OpenDirectory(plan.log.directory) as directory:
+            require_writable(directory)
             require_unprotected(directory, _deletable(plan.log, expired))
             require_project(directory, _deletable(plan.log, expired))
             require_replaceable(directory, LEADER_EPOCH_CHECKPOINT)

@@ -105,7 +105,7 @@ def restore_partition(
         verified = verify_kept(partition, links, subject, log_dir, check)
         if lock is not None and not verified.is_done:
             require_own_storage(directory)
-            require_stageable(directory)
+            require_stageable(partition)
             require_checkpoint(directory.parent)
             put_back(partition, links, subject, verified, log_dir, lock, check=check)
     return verified

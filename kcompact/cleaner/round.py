@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status
 from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.preflight import storage_notes
-from kcompact.cleaner.small_partitions import small_side_by_side
+from kcompact.cleaner.recovering import recover_each
+from kcompact.cleaner.small_partitions import SideBySide, small_side_by_side
 from kcompact.config.settings import parse_override
 from kcompact.errors import (
     CleaningAbortedError,
@@ -48,6 +50,7 @@ from kcompact.host.disk import Disk
 from kcompact.host.machine import clock_ms
 from kcompact.log.directory import LogDir, read_again
 from kcompact.log.files import FileIdentity
+from kcompact.log.lock import require_local
 from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
@@ -64,11 +67,12 @@ from kcompact.plan.run_notes import (
     time_notes,
 )
 from kcompact.plan.verdict import Reason
-from kcompact.plan.walk import LogDirs, Planner, in_turns, named_partitions, walk_partitions
+from kcompact.plan.walk import Planner, in_turns, named_partitions, walk_partitions
 from kcompact.readable import shown
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery import begin_recovery
+from kcompact.swap.recovery_end import Recovery, RecoveryReport
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
@@ -137,8 +141,14 @@ class Round:
 
     @property
     def engine(self) -> EngineChoice | None:
-        """Return the engine and why it was chosen, None if nothing is to be cleaned."""
-        return self.engines.choice if any(outcome.is_eligible for outcome in self.outcomes) else None
+        """Return the engine and why it was chosen, None if it has nothing to do."""
+        is_used = any(each.is_eligible or self._is_for_a_task(each) for each in self.outcomes)
+        return self.engines.choice if is_used else None
+
+    def _is_for_a_task(self, outcome: PartitionOutcome) -> bool:
+        """Return whether a task copies the partition, as it is if it is not eligible."""
+        is_planned = outcome.plan is not None and outcome.error is None and outcome.result is None
+        return is_planned and self.engines.copies_in_tasks
 
     def check_engine(self) -> None:
         """Raise KcompactError if something is to be cleaned and the engine cannot start, as far as is known at once."""
@@ -183,9 +193,7 @@ class Round:
             def clean_run(outcomes: Sequence[PartitionOutcome]) -> list[PartitionOutcome]:
                 return list(small_side_by_side(outcomes, clean, how))
 
-            how = self.engines.side_by_side
-            if self.options.max_bytes_per_second is not None:
-                how = how._replace(threads=1)  # The limit on bytes per second holds for one cleaning.
+            how = _side_by_side(self.engines, self.options)
             # Those that only lose old segments come first, so that the others have more space.
             only_deleted = sum(_only_loses_segments(each, self.options) for each in self.outcomes)
             with EndingGroups(self._ended) as groups:
@@ -216,7 +224,8 @@ class Round:
             return self._not_reached(outcome, problem)
         if self._full is not None:
             return self._not_reached(outcome, self._full)
-        if not self.engines.side_by_side.takes(outcome):
+        is_small = self.engines.side_by_side.takes(outcome)
+        if not is_small:
             groups.end()  # Others would wait for long.
         try:
             with storage_errors(outcome.directory):
@@ -232,12 +241,13 @@ class Round:
                 done = self._journaled(cleaning)
         except Exception as problem:
             failure = as_failure(problem)
-            if self.output is not None and not self.options.dry_run and isinstance(failure, NotEnoughSpaceError):
+            keeps = self.output is not None and not self.output.is_uploaded and not self.options.dry_run
+            if keeps and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
             return replace(outcome, error=failure)
         if isinstance(done, SwappedPartition):
             groups.add(done)
-            if not self.engines.side_by_side.takes(outcome):
+            if not is_small:
                 groups.end()
         else:
             self._ended([done])
@@ -303,6 +313,29 @@ class Round:
         return self.options.apply_retention and bool(due_now(plan))
 
 
+def _engine_of(
+    outcomes: Sequence[PartitionOutcome],
+    options: CleanOptions,
+    engine_options: EngineOptions,
+    output: Output | None,
+    stack: ExitStack,
+) -> Engine:
+    is_uploaded = output is not None and output.is_uploaded
+    return Engine(
+        engine_options,
+        stack,
+        bytes_to_read=_bytes_to_read(outcomes),
+        paths=[outcome.directory for outcome in outcomes] + ([] if output is None else [output.path]),
+        uploads=is_uploaded and not options.dry_run,
+        fetches=output is not None and not is_uploaded and not options.dry_run,
+    )
+
+
+def _side_by_side(engine: Engine, options: CleanOptions) -> SideBySide:
+    # The limit on bytes per second holds for one cleaning.
+    return engine.side_by_side._replace(threads=1) if options.max_bytes_per_second is not None else engine.side_by_side
+
+
 def _incomplete_journal(result: CleanResult, why: str) -> Note:
     return Note.of(NoteCode.JOURNAL_INCOMPLETE, name=result.directory.name, why=why)
 
@@ -332,6 +365,8 @@ def begin_round(
         plan_options = replace(plan_options, rebuild_indexes=True)
     with ExitStack() as stack:
         directories, unusable = named_partitions(paths, PartitionOutcome, topics=plan_options.topics)
+        if not options.only_reads:
+            require_local(directory.parent for directory in directories)
         output = output_of(paths, directories, plan_options, options)
         keep = None if options.keep_replaced is None else KeptDirectory(Path(options.keep_replaced), directories)
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
@@ -339,16 +374,15 @@ def begin_round(
         planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *unusable]
         planned = [replace(each, applies_retention=options.apply_retention) for each in planned]
         outcomes = _in_order(planned, {canonical(path) for path in paths}, options, output)
-        if output is not None:
-            require_space_for_copies(output, outcomes)
+        engine = _engine_of(outcomes, options, engine_options, output, stack)
+        if output is not None and not engine.copies_in_tasks:  # A task looks itself.
+            require_space_for_copies(output, outcomes, _side_by_side(engine, options))
         journal = None
         if not options.only_reads:
             require_plausible_clock(outcomes, plan_options)
         changed = [] if options.only_reads else _log_dirs_to_change(outcomes, options)
         if options.journal is not None and changed:
             journal = stack.enter_context(Journal(Path(options.journal), directories, options))
-        places = [outcome.directory for outcome in outcomes] + ([] if output is None else [output.path])
-        engine = Engine(engine_options, stack, bytes_to_read=_bytes_to_read(outcomes), paths=places)
         doubts = (*time_notes(outcomes, plan_options), *assumption_notes(outcomes))
         yield Round(
             outcomes=tuple(outcomes),
@@ -444,37 +478,52 @@ def _planned(
 ) -> list[PartitionOutcome]:
     """Lock, recover and plan each partition that no broker uses."""
     planner = Planner(directories, options)
-    recovered: dict[Path, str] = {}
 
-    def visit(directory: Path) -> PartitionOutcome:
-        planner.require_settings(directory)
-        planner.require_replicas(directory)
-        lock, log_dir = locks.of(directory), None
-        looks = lock is not None or not planner.log_dirs.of(directory).is_running
+    @contextmanager
+    def looking(directory: Path) -> Iterator[Callable[[Collection[FileIdentity]], None]]:
+        """Yield what looks whether a broker uses a partition. After an error in the block that says more."""
+        looks = locks.of(directory) is not None or not planner.log_dirs.of(directory).is_running
 
-        def look(known: Collection[FileIdentity] = ()) -> None:
+        def look(known: Collection[FileIdentity]) -> None:
             if looks:
                 in_use.look_at(directory, known)
 
         try:
-            if lock is not None:
-                with uninterrupted():
-                    report = recover(directory, log_dir=directory.parent, lock=lock, before=look)
-                if report.changed:
-                    recovered[directory] = report.action
-                    # Recovery may have written the checkpoint, so the log directory is read again.
-                    log_dir = LogDirs().of(directory)
-            plan = planner.plan(directory, log_dir=log_dir)
+            yield look
         except PartitionInUseError:
             raise
         except KcompactError:
-            look()  # That a broker uses the files says more.
+            look(())
             raise
+
+    def begin(directory: Path) -> Recovery | RecoveryReport | None:
+        planner.require_settings(directory)
+        planner.require_replicas(directory)
+        lock = locks.of(directory)
+        if lock is None:
+            return None
+        with looking(directory) as look, uninterrupted():
+            return begin_recovery(directory, log_dir=directory.parent, lock=lock, before=partial(look, ()))
+
+    # Before the first plan, because recovery writes checkpoints.
+    recovered = recover_each(directories, begin, uninterrupted=uninterrupted)
+
+    def visit(directory: Path) -> PartitionOutcome:
+        report = recovered.get(directory)
+        if isinstance(report, KcompactError):
+            raise report
+        with looking(directory) as look:
+            plan = planner.plan(directory)
         look([file for segment in plan.log.segments for file in segment.files])
         return PartitionOutcome.of(plan if plan.log.log_dir.is_log_dir else _noted_as_copy(plan))
 
     outcomes = walk_partitions(directories, visit, PartitionOutcome.failed)
-    return [replace(each, recovered=recovered.get(each.directory)) for each in outcomes]
+    return [replace(each, recovered=_recovered(recovered.get(each.directory))) for each in outcomes]
+
+
+def _recovered(report: RecoveryReport | KcompactError | None) -> str | None:
+    """Return what recovery did in a word, None for nothing."""
+    return report.action if isinstance(report, RecoveryReport) and report.changed else None
 
 
 def _noted_as_copy(plan: CleanPlan) -> CleanPlan:

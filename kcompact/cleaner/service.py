@@ -26,6 +26,7 @@ from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.partition import perform, reset_checkpoint
+from kcompact.cleaner.recovering import recover_each
 from kcompact.cleaner.retention import apply_retention
 from kcompact.cleaner.round import with_overrides
 from kcompact.cleaner.states import Event, State
@@ -40,7 +41,6 @@ from kcompact.errors import (
     LogChangedError,
     RefusedError,
     as_failure,
-    storage_errors,
 )
 from kcompact.format.names import TopicPartition
 from kcompact.host.machine import available_cores, clock_ms, default_memory_bytes
@@ -53,7 +53,8 @@ from kcompact.plan.discovery import named_path
 from kcompact.plan.options import PlanOptions
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery import begin_recovery
+from kcompact.swap.recovery_end import Recovery, RecoveryReport
 
 
 class Cleaner:
@@ -135,10 +136,9 @@ class Cleaner:
                     problem = "not a directory" if log_dir.exists() else "no such directory"
                     raise RefusedError(path=log_dir, problem=problem)
                 self._locks.of_log_dir(log_dir)
-            for directory in self._logs.directories():
-                with storage_errors(directory):
-                    require_unused(directory)
-                    recover(directory, log_dir=directory.parent, lock=self._lock_of(directory))
+            for recovered in recover_each(self._logs.directories(), self._begin_recovery).values():
+                if isinstance(recovered, KcompactError):
+                    raise recovered
         except BaseException:
             self._release_locks()
             raise
@@ -156,6 +156,10 @@ class Cleaner:
             if thread is not threading.current_thread():  # It is, if `on_cleaned` calls this.
                 thread.join()
         self._release_locks()
+
+    def _begin_recovery(self, directory: Path) -> Recovery | RecoveryReport:
+        require_unused(directory)
+        return begin_recovery(directory, log_dir=directory.parent, lock=self._lock_of(directory))
 
     def _lock_of(self, directory: Path) -> LogDirLock:
         lock = self._locks.of(directory)

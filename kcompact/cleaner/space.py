@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -215,10 +215,13 @@ class _Sizes:
 
     def _end_bytes(self, disk: Disk) -> int:
         """Return the space for the checkpoint, which is written after the last group."""
-        present_bytes = 0
+        return disk.file_bytes(self._checkpoint_bytes + _CHECKPOINT_ENTRY_BYTES)
+
+    @cached_property
+    def _checkpoint_bytes(self) -> int:
         with suppress(OSError):
-            present_bytes = (self._plan.log.log_dir.path / CLEANER_OFFSET_CHECKPOINT).stat().st_size
-        return disk.file_bytes(present_bytes + _CHECKPOINT_ENTRY_BYTES)
+            return (self._plan.log.log_dir.path / CLEANER_OFFSET_CHECKPOINT).stat().st_size
+        return 0
 
 
 def _replacement(plan: CleanPlan, number: int, size: GroupSize) -> CleanedSegment:

@@ -170,7 +170,7 @@ class InOneTask:
     def _ran(self, stages: tuple[str, ...], staging: StagingDirectory | None) -> _Done:
         cleaning, plan = self._cleaning, self._cleaning.plan
         task = _PartitionTask(
-            plan=_for_a_worker(plan),
+            plan=for_a_worker(plan),
             keep_tombstones=cleaning.options.keep_tombstones,
             max_bytes_per_second=cleaning.options.max_bytes_per_second,
             staging=staging,
@@ -244,9 +244,16 @@ def clean_in_task(executor: Executor, memory_bytes: int | None, task: _Partition
     return _Done(survey, replace(written, segments=tuple(replace(each, replaces=()) for each in written.segments)))
 
 
-def _for_a_worker(plan: CleanPlan) -> CleanPlan:
-    """Return the plan without the checkpoints of the other partitions: each task would carry those of thousands."""
+def for_a_worker(plan: CleanPlan) -> CleanPlan:
+    """Return the plan without the checkpoints of the other partitions: each task would carry those of thousands.
+
+    Its files are those of any machine that sees them.
+    """
     log_dir, own = plan.log.log_dir, plan.log.topic_partition
+    segments = {
+        each.base_offset: replace(each, files=tuple(file.elsewhere() for file in each.files))
+        for each in plan.log.segments
+    }
 
     def of_this(offsets: dict[TopicPartition, int] | None) -> dict[TopicPartition, int] | None:
         return None if offsets is None else {own: offsets[own]} if own in offsets else {}
@@ -258,4 +265,8 @@ def _for_a_worker(plan: CleanPlan) -> CleanPlan:
         recovery_points=of_this(log_dir.recovery_points),
         high_watermarks=of_this(log_dir.high_watermarks),
     )
-    return replace(plan, log=replace(plan.log, log_dir=trimmed))
+    return replace(
+        plan,
+        log=replace(plan.log, log_dir=trimmed, segments=tuple(segments.values())),
+        groups=tuple(tuple(segments[each.base_offset] for each in group) for group in plan.groups),
+    )

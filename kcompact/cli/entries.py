@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.transactions import TransactionReport
     from kcompact.keys.counts import CountedKeys, LogKeys
-    from kcompact.swap.recovery import RecoveryReport
+    from kcompact.swap.recovery_end import RecoveryReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.kernels.machine_code import turned_off
-from kcompact.log.directory import is_partition_directory
+from kcompact.log.directory import LogDir, PerLogDir, is_partition_directory
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes, wrong_name_notes
@@ -83,12 +83,13 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     options = replace(options, include_internal=True, unclean=reads_all)
     found += broker_config_findings(brokers)
     identities: dict[Path, MetaProperties] = {}
+    checkpoints = PerLogDir(readable_log_dir)
     partitions: list[Path] = []
     for log_dir in log_dirs:
         try:
             with storage_errors(log_dir):
                 partitions += partitions_in(log_dir, topics=options.topics)
-                found += _log_dir_findings(log_dir, identities)
+                found += _log_dir_findings(log_dir, identities, checkpoints)
         except KcompactError as problem:
             found.append(of_error(problem, log_dir))
     if options.topics and not partitions:
@@ -100,7 +101,7 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     found += topic_id_findings(partitions)
     wrong_names = [note for broker in brokers.values() if broker.is_found for note in wrong_name_notes(broker)]
     found += unused_setting_findings([*option_notes(partitions, options), *wrong_names], log_dirs[0])
-    found += _all_partitions(partitions, options, reads_all=reads_all, memory_bytes=memory_bytes)
+    found += _all_partitions(partitions, options, checkpoints, reads_all=reads_all, memory_bytes=memory_bytes)
     return found
 
 
@@ -129,7 +130,9 @@ def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:
         yield Finding(kind=Kind.MACHINE_CODE, directory=log_dir, problem=f"machine code: {problem.problem}")
 
 
-def _log_dir_findings(log_dir: Path, identities: dict[Path, MetaProperties]) -> Iterator[Finding]:
+def _log_dir_findings(
+    log_dir: Path, identities: dict[Path, MetaProperties], checkpoints: PerLogDir[LogDir]
+) -> Iterator[Finding]:
     """Yield what is wrong with one log directory, and remember its identity. Raises StorageError, OSError."""
     yield from lock_findings(log_dir)
     properties, found = meta_properties_findings(log_dir)
@@ -137,14 +140,19 @@ def _log_dir_findings(log_dir: Path, identities: dict[Path, MetaProperties]) -> 
         identities[log_dir] = properties
     yield from found
     yield from checkpoint_findings(log_dir)
-    yield from shutdown_findings(readable_log_dir(log_dir))
+    yield from shutdown_findings(checkpoints.of_log_dir(log_dir))
     yield from disk_findings(log_dir)
     yield from access_findings(log_dir)
     yield from directory_findings(log_dir)
 
 
 def _all_partitions(
-    partitions: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int
+    partitions: Sequence[Path],
+    options: PlanOptions,
+    checkpoints: PerLogDir[LogDir],
+    *,
+    reads_all: bool,
+    memory_bytes: int,
 ) -> Iterator[Finding]:
     """Yield what is wrong with the partitions and with the settings of their topics. Raises ConfigError."""
     configs = {directory: _examined_by(each, directory) for directory, each in options.configs_of(partitions).items()}
@@ -159,7 +167,6 @@ def _all_partitions(
             yield from topic_findings(topic, configs[directory].config, directory.parent)
 
     planner = Planner(partitions, options, configs)
-    log_dirs = {path: readable_log_dir(path) for path in {directory.parent for directory in partitions}}
     found: list[Finding] = []
 
     def visit(directory: Path) -> None:
@@ -171,7 +178,7 @@ def _all_partitions(
         if nothing_else := list(nothing_else_findings(directory)):
             found.extend(nothing_else)
             return
-        plan, error = planner.plan_despite_damage(directory, log_dirs[directory.parent])
+        plan, error = planner.plan_despite_damage(directory, checkpoints.of(directory))
         for each in partition_findings(plan, error, reads_all=reads_all, memory_bytes=memory_bytes):
             found.append(each)  # One after the other: what was found before an error counts.
 

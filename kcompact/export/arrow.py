@@ -13,10 +13,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from kcompact import kernels
 from kcompact.export import columns
 from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, Field, Kind, Source
 from kcompact.format.batch import java_string, read_varint
-from kcompact.kernels import HEADERS_START, Bytes, Column
+from kcompact.kernels import HEADERS_START, Bytes, Column, Table
 from kcompact.log.records import RecordRun
 
 ROW_GROUP_RECORDS = 1 << 16
@@ -133,28 +134,36 @@ def _array(field: Field, names: dict[Kind, Sequence[str]]) -> pa.Array:
 
 
 def binary_array(data: Bytes, start: Column, size: Column) -> pa.Array:
-    """Return the fields of bytes at these positions; a size of -1 is null."""
+    """Return the fields of bytes at these positions; a size of -1 is null.
+
+    Raises OverflowError for 2 GiB or more: the positions in an array of Arrow have 32 bits.
+    """
     is_null = size < 0
-    end = start + np.where(is_null, 0, size)
-    # Of a null field the position says nothing. That of the field before it keeps the positions rising.
-    bound = np.maximum.accumulate(np.where(is_null, 0, end)) if len(end) else end
-    start, end = np.where(is_null, bound, start), np.where(is_null, bound, end)
-    order = np.arange(len(start))
-    if (start[1:] < end[:-1]).any():  # Sections of compressed batches lie behind the others.
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-    # The fields and the bytes between them as one array of Arrow, of which every second element is a field.
-    positions = np.stack([start, end], axis=1).reshape(-1)
-    if not len(positions):
-        return pa.array([], pa.binary())
-    buffers = [None, pa.py_buffer(positions), pa.py_buffer(data)]
-    fields = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(positions) - 1, buffers)
-    element = np.empty(len(order), np.int64)
-    element[order] = np.arange(0, len(positions), 2)
-    return fields.take(pa.array(element, mask=is_null)).cast(pa.binary())
+    has_null = bool(is_null.any())
+    pieces = np.zeros((len(start), 3), np.int64)
+    pieces[:, 1] = start
+    pieces[:, 2] = start + (np.where(is_null, 0, size) if has_null else size)
+    ends = np.cumsum(pieces[:, 2] - pieces[:, 1])
+    size_bytes = int(ends[-1]) if len(ends) else 0
+    if size_bytes > np.iinfo(np.int32).max:
+        raise OverflowError(f"{size_bytes:,} bytes do not fit into one array of Arrow")
+    positions = np.zeros(len(start) + 1, np.int32)
+    positions[1:] = ends
+    buffers = [pa.py_buffer(positions), pa.py_buffer(_joined(data, pieces, size_bytes))]
+    validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if has_null else None
+    return pa.BinaryArray.from_buffers(pa.binary(), len(start), [validity, *buffers])
 
 
-def header_lists(run: RecordRun, rows: Column, *, with_data: bool) -> pa.Array:
+def _joined(data: Bytes, pieces: Table, size_bytes: int) -> Bytes:
+    """Return pieces of the data one after the other; each has its start and its end in the second and third column."""
+    if kernels.in_use():
+        joined = np.empty(size_bytes, np.uint8)
+        kernels.join_pieces(data, data, pieces, joined)
+        return joined
+    return np.frombuffer(b"".join([data.data[start:end] for _, start, end in pieces.tolist()]), np.uint8)
+
+
+def header_lists(run: RecordRun, rows: Column | slice, *, with_data: bool) -> pa.Array:
     """Return the record headers: lists of names and values, or of the names."""
     counts = run.headers_count[rows]
     lists = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
@@ -167,7 +176,7 @@ def header_lists(run: RecordRun, rows: Column, *, with_data: bool) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(lists, pa.int32()), pairs)
 
 
-def _header_positions(run: RecordRun, rows: Column, lists: Column) -> tuple[Column, ...]:
+def _header_positions(run: RecordRun, rows: Column | slice, lists: Column) -> tuple[Column, ...]:
     """Return start and size of the name and of the value of each header; those of a record begin at its list."""
     found = np.zeros((4, int(lists[-1])), np.int64)
     position, counts = run.columns[HEADERS_START, rows], run.headers_count[rows]

@@ -22,17 +22,18 @@ _CHOWN, _FOWNER = 0, 3
 """The numbers of the capabilities that give files to others, and that change the mode of files of others."""
 
 
-def why_not_writable(directory: Path) -> OSError | None:
+def why_not_writable(directory: Path, *, fd: int | None = None) -> OSError | None:
     """Return the error that creating, renaming or deleting a file in a directory would raise, None if it can be done.
 
-    Raises OSError if the directory cannot be examined.
+    With `fd`, a descriptor of the directory, the path is only for messages. Raises OSError if the directory cannot be
+    examined.
     """
-    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+    if os.statvfs(directory if fd is None else fd).f_flag & os.ST_RDONLY:
         return OSError(errno.EROFS, os.strerror(errno.EROFS), str(directory))
-    flag = flag_of_directory(directory)
+    flag = flag_of_directory(directory) if fd is None else protecting_flag(fd)
     if flag is not None:
         return OSError(errno.EPERM, f"the directory is {flag}", str(directory))
-    if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+    if not os.access(directory if fd is None else ".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
         return OSError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
     return None
 

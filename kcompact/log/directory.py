@@ -381,16 +381,22 @@ def read_again(log: PartitionLog) -> PartitionLog:
 
 def partition_of(directory: Path) -> TopicPartition:
     """Return the partition that a directory is named after. Raises RefusedError for another name or a link."""
-    parsed = parse_directory(directory.name)
-    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
-        why = "its name is not <topic>-<partition>" if parsed is None else f"a broker's -{parsed.kind} directory"
-        raise _no_partition(directory, why)
+    partition = partition_by_name(directory)
     if directory.is_symlink():
         raise RefusedError(
             path=directory,
             problem="a symbolic link; the lock and the checkpoints of a partition are in the directory above it",
             hint="Pass the directory that the link points to, if no broker uses it through the link.",
         )
+    return partition
+
+
+def partition_by_name(directory: Path) -> TopicPartition:
+    """Return the partition that a directory is named after; whether it is a link is not asked. Raises RefusedError."""
+    parsed = parse_directory(directory.name)
+    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
+        why = "its name is not <topic>-<partition>" if parsed is None else f"a broker's -{parsed.kind} directory"
+        raise _no_partition(directory, why)
     return parsed.topic_partition
 
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from kcompact.bucket.mirror import MIRROR, MirroredFile
+from kcompact.bucket.mirror import MIRROR
+from kcompact.bucket.mirrored_file import Listing, MirroredFile
 from kcompact.bucket.path import BucketPath
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
@@ -61,10 +62,10 @@ class FileIdentity:
         return self.mtime_ns // 1_000_000
 
     def is_of(self, status: os.stat_result) -> bool:
-        """Return whether a status is that of this file. The number of a device is valid on one machine only."""
-        return FileIdentity.of(self.name, status) == replace(
-            self, device=self.device if self.device >= 0 else status.st_dev
-        )
+        """Return whether a status is that of this file. A device or an inode of -1 can be any."""
+        found = (status.st_size, status.st_mtime_ns)
+        is_same = self.device in (-1, status.st_dev) and self.inode in (-1, status.st_ino)
+        return is_same and found == (self.size_bytes, self.mtime_ns)
 
     def elsewhere(self) -> FileIdentity:
         """Return the identity for other machines, which give the device another number."""
@@ -129,9 +130,10 @@ class Files(Protocol):
         Raises RefusedError for a link and for anything else that is no regular file, LogChangedError, StorageError.
         """
 
-    def on_disk(self) -> AbstractContextManager[None]:
+    def on_disk(self, take: Callable[[int], None]) -> AbstractContextManager[None]:
         """Have all the files on the local disk during the block, for what copies them by their paths.
 
+        `take` is called with the bytes of each request before it is sent; it may wait, or raise to stop.
         Raises as `open`, and NotEnoughSpaceError.
         """
 
@@ -225,21 +227,31 @@ class LocalFiles:
         """Open a file, links not followed."""
         return open_regular(file.path, identity=identity)
 
-    def on_disk(self) -> AbstractContextManager[None]:
+    def on_disk(self, take: Callable[[int], None]) -> AbstractContextManager[None]:
         """Return a block in which nothing changes."""
         return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
 class BucketFiles(LocalFiles):
-    """The files of a mirrored directory of a bucket: files with holes, which are filled before they are read."""
+    """The files of a mirrored directory of a bucket: files with holes, which are filled before they are read.
+
+    What is sent to another process takes the listing with it: that process has the same versions of the objects, and
+    fetches them itself.
+    """
 
     directory: BucketPath
 
+    def __reduce__(self) -> tuple[Callable[..., BucketFiles], tuple[BucketPath, Listing]]:
+        return _listed_elsewhere, (self.directory, MIRROR.listing(self.directory))
+
     def identity(self, name: str) -> FileIdentity:
-        """Return the identity of the file with holes. Its time changes for a moment while a hole is filled."""
+        """Return the identity of the file with holes, which is that of every process: the ETag tells versions apart.
+
+        The time changes for a moment while a hole is filled.
+        """
         with _filled_by_no_other(self.directory / name):
-            return LocalFiles.identity(self, name)
+            return replace(LocalFiles.identity(self, name), device=-1, inode=-1)
 
     @contextmanager
     def open(self, file: LogFile, *, identity: FileIdentity | None = None) -> Iterator[OpenFile]:
@@ -255,9 +267,14 @@ class BucketFiles(LocalFiles):
             stack.enter_context(MIRROR.using(mirrored))
             yield OpenBucketFile(opened, mirrored)
 
-    def on_disk(self) -> AbstractContextManager[None]:
+    def on_disk(self, take: Callable[[int], None]) -> AbstractContextManager[None]:
         """Fetch all the files, and remove their bytes after the block."""
-        return MIRROR.whole(self.directory)
+        return MIRROR.whole(self.directory, take)
+
+
+def _listed_elsewhere(directory: BucketPath, listing: Listing) -> BucketFiles:
+    MIRROR.take_over(directory, listing)
+    return BucketFiles(directory)
 
 
 def _filled_by_no_other(path: BucketPath) -> AbstractContextManager[object]:

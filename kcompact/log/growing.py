@@ -106,6 +106,8 @@ def last_whole_batch(
     """Return the end of the last whole batch, the offset after it, and what is wrong with the bytes behind it."""
     limit = min(MAX_OFFSET, base_offset + index.MAX_RELATIVE_OFFSET + 1)
     position, end_offset = start_position, base_offset
+    if start_position == end_position:
+        return position, end_offset, None
     try:
         for part in runs_and_batches(
             log, base_offset=0, end_offset=limit, start_position=start_position, end_position=end_position

@@ -22,7 +22,7 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,7 +71,8 @@ class LogDirLock:
         self.path = path
         self.created = created
         self.directory_fd = directory_fd
-        self._lock_fd = lock_fd
+        # Neither file can get another number while it is open.
+        self._directory, self._locked = os.fstat(directory_fd), os.fstat(lock_fd)
         self._found: dict[str, Any] = {}
 
     def once(self, name: str, find: Callable[[], Found]) -> Found:
@@ -87,7 +88,7 @@ class LogDirLock:
     def is_in_force(self) -> bool:
         """Return whether `.lock` still names the locked file, so that the lock keeps a broker out."""
         with storage_errors(self.path):
-            return _same_file(self.directory_fd, self._lock_fd)
+            return _is_named_lock(self.directory_fd, self._locked)
 
     def check(self) -> None:
         """Raise LogChangedError if `.lock` was deleted or replaced. Called before every swap and checkpoint.
@@ -101,8 +102,19 @@ class LogDirLock:
 
     def require_parent_of(self, directory: Path, fd: int) -> None:
         """Raise LogChangedError unless an open directory lies in the log directory that is locked."""
-        if not os.path.samestat(os.stat("..", dir_fd=fd), os.fstat(self.directory_fd)):
+        if not os.path.samestat(os.stat("..", dir_fd=fd), self._directory):
             raise LogChangedError(path=directory, problem="is no longer in the log directory that kcompact has locked")
+
+
+def require_local(log_dirs: Iterable[Path]) -> None:
+    """Raise RefusedError if one of the log directories is in a bucket, where there are no locks."""
+    for log_dir in log_dirs:
+        if isinstance(log_dir, BucketPath):
+            raise RefusedError(
+                path=log_dir,
+                problem="nothing is changed in a bucket: a broker and kcompact have no lock there",
+                hint="Write a compacted copy: --output DIR or --output s3://BUCKET/PREFIX.",
+            )
 
 
 @contextmanager
@@ -113,12 +125,8 @@ def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) 
     keep the broker from starting. Raises LogDirLockedError if another process holds the lock, RefusedError if the file
     cannot be opened or locked, LogChangedError if it is replaced again and again. Rule: LogManager.lockLogDirs.
     """
-    if isinstance(log_dir, BucketPath) and dir_fd is None:
-        raise RefusedError(
-            path=log_dir,
-            problem="nothing is changed in a bucket: a broker and kcompact have no lock there",
-            hint="Write a compacted copy: --output DIR or --output s3://BUCKET/PREFIX.",
-        )
+    if dir_fd is None:
+        require_local([log_dir] if isinstance(log_dir, Path) else [])
     log_dir = as_path(log_dir)
     path = log_dir / LOCK_NAME
     directory_fd = _open_directory(log_dir) if dir_fd is None else os.dup(dir_fd)
@@ -220,7 +228,7 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
         lock_fd, created = opened
         try:
             _lock(path, lock_fd)
-            if _same_file(directory_fd, lock_fd):
+            if _is_named_lock(directory_fd, os.fstat(lock_fd)):
                 return lock_fd, created
         except BaseException:
             os.close(lock_fd)
@@ -297,11 +305,10 @@ def _lock(path: Path, lock_fd: int) -> None:
         ) from error
 
 
-def _same_file(directory_fd: int, lock_fd: int) -> bool:
-    """Return whether `.lock` names the open file. Other hard links to the file, for example of a backup, do no harm."""
+def _is_named_lock(directory_fd: int, held: os.stat_result) -> bool:
+    """Return whether `.lock` names the file that is held open. Other hard links to it, as of a backup, do no harm."""
     try:
         named = os.stat(LOCK_NAME, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    held = os.fstat(lock_fd)
-    return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino) and held.st_nlink > 0
+    return os.path.samestat(named, held)

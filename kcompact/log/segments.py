@@ -167,7 +167,8 @@ class SegmentReader:
             offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
             times = index.parse_time_index(time_index, base_offset=log.base_offset, file=str(log))
             return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
-        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
+        is_empty = not files[Suffix.TIME_INDEX].size_bytes
+        times = () if is_empty else read_time_index(log.with_suffix(Suffix.TIME_INDEX))
         return _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), _last_timestamp(times))
 
     def read_active(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int]:
@@ -181,7 +182,7 @@ class SegmentReader:
         start_position = 0
         damage: CorruptDataError | None = None
         try:
-            start_position = self._last_indexed_position(active)
+            start_position = self._last_indexed_position(active, files)
         except CorruptIndexError as problem:
             damage = index_or_log(problem, log)
         _, end_offset, wrong = last_whole_batch(log, active.base_offset, start_position, active.size_bytes)
@@ -190,11 +191,11 @@ class SegmentReader:
             self.damage.append(damage)
         return active, end_offset
 
-    def _last_indexed_position(self, active: Segment) -> int:
+    def _last_indexed_position(self, active: Segment, files: Mapping[Suffix, FileIdentity]) -> int:
         """Return the position of the last batch in the `.index`, 0 without one. Raises CorruptIndexError."""
         log = self.partition.file(active.log_name)
         path = log.with_suffix(Suffix.INDEX)
-        if self.ignores_indexes or not active.has(Suffix.INDEX):
+        if self.ignores_indexes or Suffix.INDEX not in files or not files[Suffix.INDEX].size_bytes:
             return 0
         entries = read_offset_index(path)
         if not entries:

@@ -13,6 +13,7 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `plan`, `inspect`, `clean
     reading           reads a task
     latest            the latest record of each key of whole partitions
     columns           the columns, their types, and how a run of records becomes Arrow
+    damage            the same of a part that cannot be read
     pushed_filters    what Spark's filters exclude
 
 Spark finds the format without an import where kcompact is installed for its Python: through `pyspark_kcompact`.

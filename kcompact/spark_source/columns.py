@@ -34,16 +34,19 @@ class Rows(NamedTuple):
     """Some records of a run, or its batches: `rows` are their numbers, `batches` the numbers of their batches."""
 
     run: RecordRun
-    rows: Column
+    rows: Column | slice
     batches: Column
     place: Place
 
 
 class ColumnType(NamedTuple):
-    """The type of a column in Spark's SQL, and the function that makes it from rows as an array of Arrow."""
+    """The type of a column in Spark's SQL, and the function that makes it an array of Arrow.
+
+    The function takes the rows of its view: `Rows`, or a `damage.Damage`.
+    """
 
     sql: str
-    array: Callable[[Rows], Any]
+    array: Callable[[Any], Any]
 
 
 Columns = Mapping[str, ColumnType]
@@ -60,7 +63,7 @@ def record_batches(run: RecordRun, mask: Mask | None, place: Place, names: Seque
 
     rows = np.arange(len(run)) if mask is None else np.flatnonzero(mask)
     for first, end in pieces(run, rows) if len(rows) else ():
-        part = rows[first:end]
+        part = slice(first, end) if mask is None else rows[first:end]  # A slice is not copied.
         yield _batch(Rows(run, part, run.batch[part], place), RECORD_COLUMNS, names)
 
 
@@ -87,7 +90,7 @@ def _number(type_name: str, values: Callable[[Rows], Column], none: int | None =
         import pyarrow as pa
 
         numbers = values(rows)
-        return pa.array(numbers.astype(type_name), mask=None if none is None else numbers == none)
+        return pa.array(numbers.astype(type_name, copy=False), mask=None if none is None else numbers == none)
 
     return array
 
@@ -114,7 +117,7 @@ def _same(type_name: str, value: Callable[[Place], Any]) -> Callable[[Rows], Any
     def array(rows: Rows) -> Any:
         import pyarrow as pa
 
-        return pa.repeat(pa.scalar(value(rows.place), getattr(pa, type_name)()), len(rows.rows))
+        return pa.repeat(pa.scalar(value(rows.place), getattr(pa, type_name)()), len(rows.batches))
 
     return array
 

@@ -16,6 +16,7 @@ from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.readable import closest, shown
 from kcompact.spark_source.columns import BATCH_COLUMNS, RECORD_COLUMNS, Columns
+from kcompact.spark_source.damage import DAMAGE_COLUMNS
 
 
 class View(StrEnum):
@@ -29,10 +30,14 @@ class View(StrEnum):
     """The latest record of each key, as `kcompact records --latest`."""
     BATCHES = "batches"
     """A row for each batch: what `kcompact inspect --batches` lists."""
+    DAMAGE = "damage"
+    """A row for each part of a log that the other views leave out with `failOnDamage=false`."""
 
     @property
     def columns(self) -> Columns:
         """All columns of the view by name, in their order."""
+        if self is View.DAMAGE:
+            return DAMAGE_COLUMNS
         return BATCH_COLUMNS if self is View.BATCHES else RECORD_COLUMNS
 
 
@@ -80,7 +85,7 @@ class SourceOptions:
                 since_ms=_number(given, "startingTimestamp"),
                 until_ms=_number(given, "endingTimestamp"),
             ),
-            fails_on_damage=_truth(given, "failOnDamage", default=True),
+            fails_on_damage=_truth(given, "failOnDamage", default=True) and view != View.DAMAGE,
             high_watermark=None if mark.lower() == "leo" else _number(given, "highWatermark"),
             use_log_end=mark.lower() == "leo",
             memory_bytes=_number(given, "memoryBytes", least=1),

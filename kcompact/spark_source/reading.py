@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +11,19 @@ import numpy as np
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.inspect.record_filter import RecordFilter
 from kcompact.kernels import columns as c
-from kcompact.log.files import LogFile
 from kcompact.log.index_files import position_near
 from kcompact.log.left_out import LeftOutParts
+from kcompact.log.past_damage import Unreadable
 from kcompact.log.records import RecordRun, record_parts
 from kcompact.spark_source.columns import Place, batch_rows, record_batches
+from kcompact.spark_source.damage import Damage, damage_row
 from kcompact.spark_source.options import View
 from kcompact.spark_source.tasks import LogPart, ReadTask
 
 if TYPE_CHECKING:
+    from kcompact.clean.job import Split
     from kcompact.format.names import TopicPartition
-    from kcompact.keys.latest import LatestRecords
+    from kcompact.keys.latest import LatestRecords, LatestSplit
     from kcompact.log.records import Mask
 
 _LOGGER = logging.getLogger("kcompact")
@@ -49,7 +51,12 @@ def _rows_of_part(task: ReadTask, part: LogPart) -> Iterator[Any]:
         position = position_near(split.log, bounds.first_offset)
     place = Place(part.partition, split.log.base_offset)
     with split.log.open(identity=split.identity):
-        for run in _runs(task, split.log, range(split.base_offset, split.end_offset), position, split.end_position):
+        parts = _until(bounds, _parts(task, split, position))
+        if task.options.view is View.DAMAGE:
+            damaged = (each for each in parts if isinstance(each, Unreadable))
+            yield from (damage_row(Damage(each, place), names) for each in damaged)
+            return
+        for run in _readable(task, parts):
             mask = _within(bounds, run)
             if task.options.view is View.COMMITTED:
                 mask = _both(mask, _committed(part, run))
@@ -57,25 +64,39 @@ def _rows_of_part(task: ReadTask, part: LogPart) -> Iterator[Any]:
                 yield from batch_rows(run, _batches(run, mask), place, names)
             else:
                 yield from record_batches(run, mask, place, names)
-            if bounds.end_offset is not None and run.last_offset + 1 >= bounds.end_offset:
-                return
 
 
-def _runs(task: ReadTask, log: LogFile, offsets: range, position: int, end_position: int) -> Iterator[RecordRun]:
-    """Yield the records between two positions of a log. Raises the error of the first damage, or logs all of it."""
+def _parts(task: ReadTask, split: Split | LatestSplit, position: int) -> Iterator[RecordRun | Unreadable]:
+    """Yield the records of a split from a position on, and what cannot be read."""
+    return record_parts(
+        split.log,
+        offsets=range(split.base_offset, split.end_offset),
+        start_position=position,
+        end_position=split.end_position,
+        memory_bytes=batch_memory_bytes(task.memory_bytes),
+    )
+
+
+def _readable(task: ReadTask, parts: Iterable[RecordRun | Unreadable]) -> Iterator[RecordRun]:
+    """Yield the records of a log. Raises the error of the first damage, or logs all of it."""
     left_out = LeftOutParts()
-    memory_bytes = batch_memory_bytes(task.memory_bytes)
-    for run in record_parts(
-        log, offsets=offsets, start_position=position, end_position=end_position, memory_bytes=memory_bytes
-    ):
-        if isinstance(run, RecordRun):
-            yield run
+    for part in parts:
+        if isinstance(part, RecordRun):
+            yield part
         elif task.options.fails_on_damage:
-            raise run.problem
+            raise part.problem
         else:
-            left_out.add(run)
+            left_out.add(part)
     if (error := left_out.error()) is not None:
         _LOGGER.warning("%s", error)
+
+
+def _until(bounds: RecordFilter, parts: Iterable[RecordRun | Unreadable]) -> Iterator[RecordRun | Unreadable]:
+    """Yield the parts of a log up to the records at which the bounds end."""
+    for part in parts:
+        yield part
+        if bounds.end_offset is not None and isinstance(part, RecordRun) and part.last_offset + 1 >= bounds.end_offset:
+            return
 
 
 def _within(bounds: RecordFilter, run: RecordRun) -> Mask | None:
@@ -116,8 +137,7 @@ def _latest_rows(task: ReadTask, latest: LatestRecords, partition: TopicPartitio
     """Yield the latest record of each key of a partition."""
     for split in latest.splits:
         place, row = Place(partition, split.log.base_offset), 0
-        offsets = range(split.base_offset, split.end_offset)
-        for run in _runs(task, split.log, offsets, split.start_position, split.end_position):
+        for run in _readable(task, _parts(task, split, split.start_position)):
             mask = _both(latest.mask(split, run, row), _within(task.bounds, run))
             row += len(run)
             yield from record_batches(run, mask, place, task.options.columns)

@@ -14,6 +14,7 @@ from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage
 from kcompact.format.names import Suffix
 from kcompact.host import turns
 from kcompact.host.access import may_give_to
+from kcompact.swap.leftovers import require_whole
 from kcompact.swap.open_directory import OpenDirectory, opened
 from kcompact.swap.steps import replaced_names
 
@@ -63,16 +64,22 @@ def require_same_owners(directory: OpenDirectory, names: Iterable[str]) -> None:
             raise _cannot_be_copied(directory.path / name, os.strerror(errno.EPERM))
 
 
-def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSegment) -> None:
+StagedStatuses = dict[str, os.stat_result]
+"""What the staged files were when they were complete, by `staged_as`."""
+
+
+def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSegment) -> StagedStatuses:
     """Copy owner, group, mode, extended attributes and time from the old files of a group to its staged files.
 
     The model of a file is the group's first old file of the same kind, or else its first `.log`. All files except the
     `.txnindex` get the modification time of the group's last old `.log`, in whole milliseconds. The files are synced.
-    Raises RefusedError if an attribute cannot be copied, because the broker takes a log directory with one
-    unreadable file offline; LogChangedError if a staged file is not the single file that was written there;
-    StorageError, NotEnoughSpaceError. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
+    Returns what `replace_segments` compares the files with: from here on nobody may touch them.
+
+    Raises RefusedError if an attribute cannot be copied, because the broker takes a log directory with one unreadable
+    file offline; LogChangedError if a staged file is not the single file that was written there; CorruptDataError if it
+    has another size; StorageError, NotEnoughSpaceError. Rule: Cleaner.cleanSegments, LogSegment.setLastModified.
     """
-    old = replaced_names(cleaned)
+    old, complete = replaced_names(cleaned), {}
     first_log = next(name for name in old if name.endswith(Suffix.LOG))
     with opened(partition) as directory:
         for file in cleaned.files:
@@ -84,16 +91,15 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
                 try:
                     # Before anything is given away: whoever links a file of another user here must not get that file.
                     new_file = os.fstat(fd)
-                    require_single_file(directory, f"{staging}/{file.staged_as}", new_file)
+                    require_whole(directory, staging, file, new_file)
+                    _require_single_file(directory, f"{staging}/{file.staged_as}", new_file)
                     if new_file.st_uid != os.geteuid():
                         path = directory.path / staging / file.staged_as
                         raise LogChangedError(
                             path=path, problem="belongs to another user, so kcompact did not write it"
                         )
                     with opened_model(directory, model) as source:
-                        copy_attributes(source, fd, actual=new_file)
-                    if mtime_ns is not None:
-                        os.utime(fd, ns=(mtime_ns, mtime_ns))
+                        complete[file.staged_as] = copy_attributes(source, fd, actual=new_file, mtime_ns=mtime_ns)
                     turns.sync(fd)
                 finally:
                     os.close(fd)
@@ -103,9 +109,10 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
                 new = directory.path / staging / file.staged_as
                 operation = f"copy the attributes of {model} and sync"
                 raise storage_error(new, error, operation=operation) from error
+    return complete
 
 
-def require_single_file(directory: OpenDirectory, name: str, status: os.stat_result) -> None:
+def _require_single_file(directory: OpenDirectory, name: str, status: os.stat_result) -> None:
     """Raise LogChangedError if a staged file has a second name or is on another file system than the directory."""
     if status.st_nlink != 1 or status.st_dev != directory.device:
         raise LogChangedError(
@@ -131,10 +138,12 @@ def modified_ns(cleaned: CleanedSegment) -> int:
     return mtime_ns // 1_000_000 * 1_000_000
 
 
-def copy_attributes(source: int, target: int, *, actual: os.stat_result | None = None) -> None:
-    """Give an open file or directory the owner, group, mode and extended attributes of another one.
+def copy_attributes(
+    source: int, target: int, *, actual: os.stat_result | None = None, mtime_ns: int | None = None
+) -> os.stat_result:
+    """Give an open file or directory the owner, group, mode and extended attributes of another one. Return its status.
 
-    `actual` is the status of the target, if it is known.
+    `actual` is the status of the target, if it is known. With `mtime_ns` it also gets this time.
 
     The bits that make a program run with the rights of its owner are never copied: whoever may write to the directory
     of the source chooses it. Raises OSError, also if the file system accepts a call and changes nothing.
@@ -147,9 +156,12 @@ def copy_attributes(source: int, target: int, *, actual: os.stat_result | None =
     mode = _copied_mode(wanted)
     os.fchmod(target, mode)
     _copy_xattrs(source, target)
+    if mtime_ns is not None:
+        os.utime(target, ns=(mtime_ns, mtime_ns))
     actual = os.fstat(target)
     if (wanted.st_uid, wanted.st_gid, mode) != (actual.st_uid, actual.st_gid, stat.S_IMODE(actual.st_mode)):
         raise PermissionError(errno.EPERM, "the file system ignored the new attributes")
+    return actual
 
 
 def copy_status(source: int, target: int) -> None:

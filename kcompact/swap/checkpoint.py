@@ -87,8 +87,8 @@ def put_back_checkpoint(
 
 def require_checkpoint(log_dir: Path) -> None:
     """Raise RefusedError if this user cannot write the cleaner's checkpoint. Changes nothing."""
-    require_writable(log_dir)
     with OpenDirectory(log_dir, follow=True) as directory:
+        require_writable(directory)
         require_replaceable(directory, CLEANER_OFFSET_CHECKPOINT)
         model = _model(directory, CLEANER_OFFSET_CHECKPOINT)
         if model is not None:

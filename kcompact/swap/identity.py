@@ -18,7 +18,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.log.directory import partition_of
+from kcompact.log.directory import partition_by_name
 from kcompact.log.files import read_file
 from kcompact.log.lock import LogDirLock
 from kcompact.swap.open_directory import OpenDirectory
@@ -83,7 +83,7 @@ def identity_under_lock(partition: OpenDirectory, lock: LogDirLock) -> Partition
 def _identity_of(partition: OpenDirectory, directory_id: str | None) -> PartitionIdentity:
     metadata = _parsed(partition, PARTITION_METADATA, parse_partition_metadata)
     return PartitionIdentity(
-        topic_partition=partition_of(partition.path),
+        topic_partition=partition_by_name(partition.path),  # `OpenDirectory` has followed no link.
         topic_id=None if metadata is None else metadata.topic_id,
         directory_id=directory_id,
     )

@@ -168,8 +168,14 @@ def _is_unfinished(directory: OpenDirectory, staging: str, group: CleanedSegment
 
 def staged_status(directory: OpenDirectory, staging: str, file: StagedFile) -> os.stat_result:
     """Return the status of a staged file. Raises CorruptDataError if it is missing or has another size."""
+    return require_whole(directory, staging, file, directory.status(f"{staging}/{file.staged_as}"))
+
+
+def require_whole(
+    directory: OpenDirectory, staging: str, file: StagedFile, status: os.stat_result | None
+) -> os.stat_result:
+    """Return the status of a staged file, None if it is missing. Raises CorruptDataError if it has another size."""
     path = directory.path / staging / file.staged_as
-    status = directory.status(f"{staging}/{file.staged_as}")
     is_regular = status is not None and stat.S_ISREG(status.st_mode)
     if status is None or not is_regular or status.st_size != file.size_bytes:
         found = f"has {status.st_size:,} bytes" if status is not None and is_regular else "is missing"

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
-from kcompact.errors import CorruptCheckpointError, RecoveryNeededError
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
+from kcompact.errors import RecoveryNeededError
+from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import base_offset_of, log_bases
 from kcompact.log.directory import STAGING_NAME, partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
-from kcompact.swap.checkpoint import read_checkpoint, write_checkpoint
 from kcompact.swap.foreign import ForeignRecovery, decide_foreign
 from kcompact.swap.identity import PartitionIdentity, identity_of
 from kcompact.swap.leftovers import (
@@ -33,7 +33,15 @@ from kcompact.swap.leftovers import (
 )
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.staging import discard_steps
+from kcompact.swap.recovery_end import (
+    Recovery,
+    RecoveryReport,
+    check,
+    end_offset,
+    ended,
+    is_in_place,
+    stopped,
+)
 from kcompact.swap.steps import (
     CLEANED,
     DELETED,
@@ -64,40 +72,6 @@ class RecoveryAction:
     direction: Literal["none", "forward", "back", "stop"]
     steps: tuple[Step, ...] = ()
     problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryReport:
-    """What recovery did.
-
-    `finished` or `undone` is the base offset of the group whose swap was unfinished, `checkpoint` the offset that was
-    written, `removed_staging` the staging directories that were removed, and an unfinished `leader-epoch-checkpoint`.
-    `left_behind` are `.deleted` files that do not belong to a swap of kcompact; the broker deletes them when it starts.
-    `broker_files` are the names of a broker's files that were given their final names or removed; then `finished` or
-    `undone` is the lowest base offset of the broker's new segments. `only_copies` are the base offsets of `.deleted`
-    segments that were left alone with `foreign`, because nothing shows that the log does not need them.
-    """
-
-    finished: int | None = None
-    undone: int | None = None
-    checkpoint: int | None = None
-    removed_staging: tuple[str, ...] = ()
-    left_behind: tuple[str, ...] = ()
-    broker_files: tuple[str, ...] = ()
-    only_copies: tuple[int, ...] = ()
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.removed_staging or self.broker_files)
-
-    @property
-    def action(self) -> str:
-        """What recovery did, in a word: `finished`, `undone`, `tidied` or `nothing-to-do`."""
-        if self.finished is not None:
-            return "finished"
-        if self.undone is not None:
-            return "undone"
-        return "tidied" if self.changed else "nothing-to-do"
 
 
 # --- The decision ---------------------------------------------------------------------------------------
@@ -181,10 +155,33 @@ def recover(
     NotEnoughSpaceError if only the checkpoint cannot be written. RefusedError for a directory that is not a partition
     by its name, for example a `-stray` one. Rule: LogLoader.load.
     """
-    partition_dir = Path(partition_dir)
-    log_dir = None if log_dir is None else Path(log_dir)
+    begun = begin_recovery(
+        Path(partition_dir),
+        log_dir=None if log_dir is None else Path(log_dir),
+        foreign=foreign,
+        lock=lock,
+        before=before,
+        after_step=after_step,
+    )
+    return ended(begun) if isinstance(begun, Recovery) else begun
+
+
+def begin_recovery(
+    partition_dir: Path,
+    *,
+    log_dir: Path | None,
+    foreign: bool = False,
+    lock: LogDirLock | None = None,
+    before: Callable[[], None] = lambda: None,
+    after_step: Observer | None = None,
+) -> Recovery | RecoveryReport:
+    """Recover up to the checkpoint, for `end_recoveries`. Without a checkpoint to write recover, and return the report.
+
+    Raises as `recover` does.
+    """
     partition_of(partition_dir)
-    with OpenDirectory(partition_dir) as directory:
+    with ExitStack() as stack:
+        directory = stack.enter_context(OpenDirectory(partition_dir))
         if lock is not None:
             lock.require_parent_of(directory.path, directory.fd())
         present = directory.names()
@@ -196,20 +193,37 @@ def recover(
         action = _action(directory, present, unfinished)
         of_broker = decide_foreign(directory, present) if foreign and not unfinished else ForeignRecovery()
         steps = (*action.steps, *of_broker.steps)
-        checkpoint = _apply(directory, steps, manifests, log_dir=log_dir, lock=lock, after_step=after_step)
+        if manifests or steps:
+            check(lock)
+            # The renames of a killed process may not be on the disk yet. Recovery must not depend on names that a power
+            # cut can still undo.
+            try:
+                apply_steps(directory, (SyncDir(), *steps), after_step)
+            except OSError as error:
+                raise stopped(directory, error) from error
         if is_epochs_left := _UNFINISHED_EPOCHS in present and directory.size(_UNFINISHED_EPOCHS) is not None:
-            _check(lock)
+            check(lock)
             apply_steps(directory, (Remove(_UNFINISHED_EPOCHS), SyncDir()))
         base_offset = unfinished[0].base_offset if unfinished else None
-        return RecoveryReport(
+        report = RecoveryReport(
             finished=base_offset if action.direction == "forward" else min(of_broker.installed, default=None),
             undone=base_offset if action.direction == "back" else min(of_broker.dropped, default=None),
             broker_files=of_broker.names,
             only_copies=of_broker.only_copies,
-            checkpoint=checkpoint,
             removed_staging=(*manifests, _UNFINISHED_EPOCHS) if is_epochs_left else tuple(manifests),
             left_behind=_left_behind(directory.names()),
         )
+        recovery = Recovery(
+            directory=directory,
+            manifests=manifests,
+            report=report,
+            end_offset=None if log_dir is None else end_offset(directory, manifests),
+            log_dir=log_dir,
+            lock=lock,
+            after_step=after_step,
+        )
+        stack.pop_all()  # `end_recoveries` closes the directory.
+    return ended(recovery) if recovery.end_offset is None else recovery
 
 
 def _has_leftovers(present: Collection[str]) -> bool:
@@ -266,7 +280,7 @@ def _require_end_offset(
     last_base = max(map(base_offset_of, replaced_names(manifest.groups[-1])))
     following = next((base for base in log_bases(present) if base > last_base), None)
     if following != manifest.end_offset and (
-        is_unfinished or all(_is_in_place(directory, group) for group in manifest.groups)
+        is_unfinished or all(is_in_place(directory, group) for group in manifest.groups)
     ):
         found = (
             "no segment follows" if following is None else f"the segment after the cleaned ones begins at {following}"
@@ -297,76 +311,3 @@ def _action(directory: OpenDirectory, present: Collection[str], unfinished: Sequ
             "docs/swap.md describes this state under “What to do”.",
         )
     return action
-
-
-def _apply(
-    directory: OpenDirectory,
-    steps: Sequence[Step],
-    manifests: Mapping[str, Manifest | None],
-    *,
-    log_dir: Path | None,
-    lock: LogDirLock | None,
-    after_step: Observer | None,
-) -> int | None:
-    """Apply the steps, remove the staging directories and return the checkpoint that was written, or None."""
-    try:
-        if manifests or steps:
-            _check(lock)
-            # The renames of a killed process may not be on the disk yet. Recovery must not depend on names that a power
-            # cut can still undo.
-            apply_steps(directory, (SyncDir(), *steps), after_step)
-        checkpoint = None if log_dir is None else _finish_checkpoint(directory, log_dir, manifests, lock)
-        for staging in manifests:
-            apply_steps(directory, discard_steps(directory, staging), after_step)
-    except OSError as error:
-        raise RecoveryNeededError(
-            path=directory.path,
-            problem=f"recovery stopped: {': '.join((*getattr(error, '__notes__', ()), error.strerror or ''))}",
-            files=unfinished_names(directory.names()),
-            hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {shell_word(directory.path)}` again.",
-        ) from error
-    return checkpoint
-
-
-# --- The checkpoint of the interrupted round ------------------------------------------------------------
-
-
-def _finish_checkpoint(
-    directory: OpenDirectory,
-    log_dir: Path,
-    manifests: Mapping[str, Manifest | None],
-    lock: LogDirLock | None,
-) -> int | None:
-    """Write and return the round's checkpoint if all of its groups are in place, else None."""
-    if len(manifests) != 1:
-        return None
-    ((staging, manifest),) = manifests.items()
-    if manifest is None or manifest.end_offset is None or not manifest.groups:
-        return None
-    staged = directory.names(staging)
-    if any(file.staged_as in staged for group in manifest.groups for file in group.files):
-        return None
-    try:
-        with OpenDirectory.of_log_dir(log_dir, lock) as checkpoints:
-            partition = manifest.identity.topic_partition
-            present = read_checkpoint(checkpoints, CLEANER_OFFSET_CHECKPOINT).get(partition, 0)
-            if present >= manifest.end_offset or not all(_is_in_place(directory, group) for group in manifest.groups):
-                return None
-            _check(lock)
-            write_checkpoint(checkpoints, partition, manifest.end_offset)
-    except CorruptCheckpointError:
-        return None  # The next plan reports it. The partition itself is recovered.
-    return manifest.end_offset
-
-
-def _check(lock: LogDirLock | None) -> None:
-    if lock is not None:
-        lock.check()
-
-
-def _is_in_place(directory: OpenDirectory, group: CleanedSegment) -> bool:
-    new = {file.name for file in group.files}
-    gone = [file.name for file in group.replaces if file.name not in new]
-    return all(directory.status(name) is None for name in gone) and all(
-        directory.has_content_of(file.name, file) for file in group.files
-    )

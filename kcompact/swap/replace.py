@@ -6,7 +6,7 @@ All checks are made before the first step. The error for a failed step says whet
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
@@ -16,6 +16,7 @@ from kcompact.log.directory import STAGING_NAME
 from kcompact.log.files import FileIdentity
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
+from kcompact.swap.attributes import StagedStatuses
 from kcompact.swap.leftovers import require_nothing_unfinished, staged_status
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.steps import (
@@ -37,14 +38,14 @@ def replace_segments(
     lock_check: Callable[[], None],
     *,
     orphans: Iterable[FileIdentity] = (),
-    seals: Mapping[str, os.stat_result] | None = None,
+    complete: StagedStatuses | None = None,
     after_step: Observer | None = None,
 ) -> None:
     """Replace the segments of one group with its staged files, durably, or change nothing.
 
     The caller swaps the groups of a manifest in ascending base offset. `lock_check` is `LogDirLock.check`.
     `orphans` are indexes without a log that the plan knows. They stay: no new file has the base offset of an orphan,
-    because the first segment of a group has a log. `seals` are what `hand_over` has returned.
+    because the first segment of a group has a log. `complete` is what `carry_over` has returned.
 
     Raises before the first step, with nothing changed: RecoveryNeededError if there is a `.cleaned` or `.swap` file;
     LogChangedError if an old file differs from the plan, a file appeared between the old ones, the manifest is gone,
@@ -56,7 +57,7 @@ def replace_segments(
         present = directory.names()
         require_nothing_unfinished(directory, present)
         _require_unchanged(directory, present, cleaned, {orphan.name for orphan in orphans})
-        _require_staged(directory, staging, cleaned, seals)
+        _require_staged(directory, staging, cleaned, complete)
         lock_check()
         stale = stale_deleted_names(replaced_names(cleaned), present)
         removals: tuple[Step, ...] = (*(Remove(name) for name in stale), SyncDir()) if stale else ()
@@ -81,7 +82,7 @@ def require_unchanged(partition: OpenDirectory | Path, files: Iterable[FileIdent
     with opened(partition) as directory:
         for identity in files:
             status = directory.status(identity.name)
-            if status is None or FileIdentity.of(identity.name, status) != identity:
+            if status is None or not identity.is_of(status):
                 problem = "was changed or replaced" if status is not None else "was deleted or renamed"
                 raise LogChangedError(path=directory.path / identity.name, problem=f"{problem} since the plan was made")
 
@@ -107,14 +108,14 @@ def _require_unchanged(
 
 
 def _require_staged(
-    directory: OpenDirectory, staging: str, cleaned: CleanedSegment, seals: Mapping[str, os.stat_result] | None
+    directory: OpenDirectory, staging: str, cleaned: CleanedSegment, complete: StagedStatuses | None
 ) -> None:
     assert STAGING_NAME.fullmatch(staging), staging
     if directory.size(f"{staging}/{manifest_format.NAME}") is None:
         raise LogChangedError(path=directory.path / staging / manifest_format.NAME, problem="was deleted or renamed")
     for file in cleaned.files:
         status = staged_status(directory, staging, file)
-        if seals is not None and _fixed(status) != _fixed(seals[file.staged_as]):
+        if complete is not None and _fixed(status) != _fixed(complete[file.staged_as]):
             path = directory.path / staging / file.staged_as
             raise LogChangedError(path=path, problem="was changed or replaced after kcompact had written it")
 

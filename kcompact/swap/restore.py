@@ -33,7 +33,7 @@ from kcompact.swap.kept_manifest import (
     not_as_kept,
     read_kept_checkpoint,
 )
-from kcompact.swap.leftovers import require_nothing_unfinished
+from kcompact.swap.leftovers import require_nothing_unfinished, staged_status
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.protection import require_project, require_unprotected
 from kcompact.swap.replace import replace_segments
@@ -235,9 +235,10 @@ def put_back(
             check()
             segment = _staged(partition, staging, kept, group, verified)
             write_manifest(partition, staging, (segment,), identity=identity, end_offset=None)
-            seals = hand_over(partition, staging, (segment,), linked=True)
+            complete = {file.staged_as: staged_status(partition, staging, file) for file in segment.files}
+            hand_over(partition, staging)
             replace_segments(
-                partition, staging, segment, lock.check, orphans=orphans, seals=seals, after_step=after_step
+                partition, staging, segment, lock.check, orphans=orphans, complete=complete, after_step=after_step
             )
             take_back(partition, staging)
     except RecoveryNeededError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
@@ -19,27 +21,26 @@ from kcompact.host.access import remedy, why_not_writable
 from kcompact.log.directory import STAGING_NAME, new_staging_name
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
-from kcompact.swap.attributes import give_to_owner, require_single_file
+from kcompact.swap.attributes import give_to_owner
 from kcompact.swap.identity import PartitionIdentity, identity_of
-from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, staged_status, unfinished_groups
+from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, unfinished_groups
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Step, SyncDir
 
 
-def require_stageable(partition_dir: Path) -> None:
+def require_stageable(directory: OpenDirectory) -> None:
     """Raise the RefusedError of `create_staging` if this user cannot write to the directory. Changes nothing."""
-    with OpenDirectory(partition_dir) as directory:
-        _require_trusted(directory)
-    require_writable(partition_dir)
+    _require_trusted(directory)
+    require_writable(directory)
 
 
-def require_writable(path: Path) -> None:
+def require_writable(directory: OpenDirectory) -> None:
     """Raise RefusedError if this user cannot create, rename and delete files in a directory. Changes nothing."""
-    problem = why_not_writable(path)
+    problem = why_not_writable(directory.path, fd=directory.fd())
     if problem is not None:
-        raise _cannot_be_written(path, problem)
+        raise _cannot_be_written(directory.path, problem)
 
 
 def create_staging(partition: OpenDirectory | Path) -> str:
@@ -57,8 +58,7 @@ def create_staging(partition: OpenDirectory | Path) -> str:
             os.mkdir(name, 0o700, dir_fd=directory.fd())
         except OSError as error:
             raise _cannot_be_written(directory.path, error) from error
-        _require_own(directory, name)
-        if os.fstat(directory.fd(name)).st_dev != os.fstat(directory.fd()).st_dev:
+        if _own_device(directory, name) != directory.device:
             apply_steps(directory, (RemoveDir(name),))
             raise RefusedError(
                 path=directory.path / name,
@@ -68,40 +68,19 @@ def create_staging(partition: OpenDirectory | Path) -> str:
         return name
 
 
-def _require_own(directory: OpenDirectory, staging: str) -> None:
-    """Raise LogChangedError unless the staging directory is empty and belongs to this process."""
-    try:
+def _own_device(directory: OpenDirectory, staging: str) -> int:
+    """Return the file system of a new staging directory. Raises LogChangedError unless it is empty and our own."""
+    with suppress(FileNotFoundError, NotADirectoryError):
         status = os.fstat(directory.fd(staging))
-        is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o077 and not directory.names(staging)
-    except (FileNotFoundError, NotADirectoryError):
-        is_own = False
-    if not is_own:
-        raise LogChangedError(path=directory.path / staging, problem="was replaced as soon as kcompact had created it")
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o077 and not directory.names(staging):
+            return status.st_dev
+    raise LogChangedError(path=directory.path / staging, problem="was replaced as soon as kcompact had created it")
 
 
-StagedStatuses = Mapping[str, os.stat_result]
-"""What the staged files were when they were complete, by `staged_as`."""
-
-
-def hand_over(
-    partition: OpenDirectory | Path, staging: str, segments: Sequence[CleanedSegment], *, linked: bool = False
-) -> StagedStatuses:
-    """Give the complete staging directory to the partition's owner, who must be able to recover an interrupted swap.
-
-    `linked`: the staged files are links to files that are kept elsewhere, so they have second names.
-
-    Returns what `replace_segments` compares the files with. Raises LogChangedError if a staged file is not the single
-    regular file that was written there.
-    """
+def hand_over(partition: OpenDirectory | Path, staging: str) -> None:
+    """Give the complete staging directory to the partition's owner, who must be able to recover an interrupted swap."""
     with opened(partition) as directory:
-        seals = {}
-        for file in (file for segment in segments for file in segment.files):
-            status = staged_status(directory, staging, file)
-            if not linked:
-                require_single_file(directory, f"{staging}/{file.staged_as}", status)
-            seals[file.staged_as] = status
         give_to_owner(directory, directory.fd(staging))
-        return seals
 
 
 def take_back(partition: OpenDirectory | Path, staging: str) -> None:
@@ -174,47 +153,65 @@ def discard(
     partition: OpenDirectory | Path,
     staging: str,
     *,
-    replaced: Sequence[CleanedSegment] | None = None,
+    is_complete: bool = False,
     after_step: Observer | None = None,
 ) -> None:
     """Remove the staging directory of this round and nothing else. Does nothing if the directory is missing.
 
-    `replaced` are the groups of the round if all of them are replaced. Without them the manifest is read.
+    `is_complete`: `replace_segments` has replaced all groups of the round, so nothing is looked for.
 
     Raises RecoveryNeededError, with nothing removed, while a swap is unfinished: recovery needs the manifest.
     LogChangedError if another process replaced the directory.
     """
     assert STAGING_NAME.fullmatch(staging), staging
     with opened(partition) as directory:
-        present = directory.names()
-        if staging not in present:
+        if not _is_there(directory, staging):
             return
-        _require_same(directory, staging)
-        require_nothing_unfinished(directory, present)
-        if replaced is None:
-            manifest = read_manifests(directory, (staging,), identity_of(directory, None)).get(staging)
-            replaced = () if manifest is None else manifest.groups
-        if unfinished_groups(directory, staging, replaced, present):
-            raise RecoveryNeededError(
-                path=directory.path,
-                problem="an earlier swap is unfinished: its old files are not all deleted",
-                hint=f"Run `kcompact recover {shell_word(directory.path)}` first.",
-            )
+        if not is_complete:
+            _require_nothing_begun(directory, staging)
         try:
+            if is_complete and _is_gone_with_its_manifest(directory, staging, after_step):
+                return
             apply_steps(directory, discard_steps(directory, staging), after_step)
         except NotADirectoryError:
             raise _replaced(directory, staging) from None
 
 
-def _require_same(directory: OpenDirectory, staging: str) -> None:
-    """Raise LogChangedError if the name is not that of the staging directory which is held open."""
-    status = directory.status(staging)
+def _is_gone_with_its_manifest(directory: OpenDirectory, staging: str, after_step: Observer | None) -> bool:
+    """Remove a staging directory that holds nothing but a manifest in one file. Return whether it was so."""
+    steps = (Remove(f"{staging}/{manifest_format.NAME}"), RemoveDir(staging), SyncDir())
     try:
-        is_same = status is not None and os.path.samestat(status, os.fstat(directory.fd(staging)))
-    except NotADirectoryError:
-        is_same = False
-    if not is_same:
-        raise _replaced(directory, staging)
+        apply_steps(directory, steps, after_step)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        apply_steps(directory, (SyncDir(staging),), after_step)  # The manifest goes before its parts.
+        return False
+    return True
+
+
+def _require_nothing_begun(directory: OpenDirectory, staging: str) -> None:
+    """Raise RecoveryNeededError if the swap of a group in the manifest has begun and is not complete."""
+    present = directory.names()
+    require_nothing_unfinished(directory, present)
+    manifest = read_manifests(directory, (staging,), identity_of(directory, None)).get(staging)
+    if manifest is not None and unfinished_groups(directory, staging, manifest.groups, present):
+        raise RecoveryNeededError(
+            path=directory.path,
+            problem="an earlier swap is unfinished: its old files are not all deleted",
+            hint=f"Run `kcompact recover {shell_word(directory.path)}` first.",
+        )
+
+
+def _is_there(directory: OpenDirectory, staging: str) -> bool:
+    """Return whether there is a staging directory. Raises LogChangedError if it is not the one that is held open."""
+    status = directory.status(staging)
+    if status is None:
+        return False
+    with suppress(NotADirectoryError):
+        if os.path.samestat(status, os.fstat(directory.fd(staging))):
+            return True
+    raise _replaced(directory, staging)
 
 
 def _replaced(directory: OpenDirectory, staging: str) -> LogChangedError:

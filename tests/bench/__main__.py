@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.bench import cases, logs, many, plot, results, shapes
+from tests.bench import cases, logs, many, plot, queries, results, shapes
 from tests.bench.measured import CommandFailedError
 from tests.bench.runner import Bench, Measured, WrongResultError
 from tests.oracle import driver
@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME,…",
         help=f"{_list(shapes.SHAPES)}, {_list(shapes.FIXED_SHAPES)}, {many.ALL}: those with many partitions, "
+        f"{queries.ALL}: those that Spark queries, "
         f"{ALL}: those that take less long",
     )
     chosen.add_argument("--large-records", type=int, metavar="N", help="so many unique keys; implies --large")
@@ -168,8 +169,9 @@ def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
 def _shapes(text: str) -> list[str]:
     if text == ALL:
         return [*shapes.SHAPES, shapes.LISTING, *shapes.LISTED]
-    found = _words([*shapes.SHAPES, *shapes.FIXED_SHAPES, many.ALL])(text)
-    return [name for word in found for name in (many.SHAPES if word == many.ALL else [word])]
+    groups = {many.ALL: many.SHAPES, queries.ALL: queries.SHAPES}
+    found = _words([*shapes.SHAPES, *shapes.FIXED_SHAPES, *groups])(text)
+    return [name for word in found for name in groups.get(word, [word])]
 
 
 def _numbers(most: int) -> Callable[[str], list[int]]:

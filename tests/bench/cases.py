@@ -25,6 +25,8 @@ DUMP_LOG = "dump-log"
 LIST = "list"
 KEYS = "keys"
 COMPARE = "compare"
+PARQUET = "parquet"
+KAFKA_LOG = "kafka-log"
 ENGINES = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS, DRY_RUN, INSPECT, PLAN, VERIFY)
 LISTS = (DUMP_LOG, LIST)
 """Those that list the records of a log: Kafka's tool and kcompact."""
@@ -32,7 +34,13 @@ MANY = (KAFKA_WARM, IN_PROCESS, DRY_RUN, PLAN, INSPECT, DOCTOR, REPORT)
 """Those that run on a log directory of many partitions. The warm Kafka is the one that the others are compared with."""
 REPLICAS = (KEYS, COMPARE)
 """Those that read a log and a replica of it, which is its cleaned copy."""
-REFERENCES = {**dict.fromkeys(LISTS, DUMP_LOG), **dict.fromkeys(REPLICAS, KEYS)}
+ASKED = (PARQUET, KAFKA_LOG)
+"""What a query of Spark reads: the records as Parquet, or the log itself as the data source `kafka-log`."""
+REFERENCES = {
+    **dict.fromkeys(LISTS, DUMP_LOG),
+    **dict.fromkeys(REPLICAS, KEYS),
+    **dict.fromkeys(ASKED, PARQUET),
+}
 """With what an engine is compared, if not with Kafka's cleaner."""
 CLEANS = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS)
 """Those that rewrite the log: each gets a copy of its own, and its result is compared."""
@@ -134,8 +142,9 @@ class Goal:
             case "ratio":
                 return f"{value:.3g} x Kafka"
             case "cpu_ratio":
-                whose = "the CPU s of keys" if REFERENCES.get(self.engine) == KEYS else "Kafka's CPU s"
-                return f"{value:.3g} x {whose}"
+                others = "Kafka's CPU s"
+                whose = {KEYS: "the CPU s of keys", PARQUET: "the CPU s of Parquet"}
+                return f"{value:.3g} x {whose.get(REFERENCES.get(self.engine, KAFKA), others)}"
             case "beside":
                 return f"{value:.3g} x the same without transactions"
             case "one_core":
@@ -171,7 +180,8 @@ class Case:
     With `cores` each engine has a turn on each of these numbers of cores. `beside` is a log that kcompact cleans as
     well, to compare the times. A `linked` log is too large for a copy: its closed `.log` files are linked instead, so
     that the original keeps them. With `has_many`, for log directories of many partitions, the others are compared with
-    the warm Kafka, and the system calls of kcompact's commands are counted, in runs that are not measured.
+    the warm Kafka, and the system calls of kcompact's commands are counted, in runs that are not measured. With `query`
+    the engines are those of ASKED, and answer this query of `queries` in one session of Spark.
     """
 
     name: str
@@ -183,6 +193,7 @@ class Case:
     beside: LogSpec | None = None
     linked: bool = False
     has_many: bool = False
+    query: str = ""
 
     @property
     def reference(self) -> str:
@@ -203,7 +214,12 @@ class Case:
 
     @property
     def disk_bytes(self) -> int:
-        """About what its turns need on the disk beside the original: a copy, its result, and that of the floor."""
+        """About what its turns need on the disk beside the original: a copy, its result, and that of the floor.
+
+        A query needs its records as Parquet.
+        """
+        if self.query:
+            return self.log.estimated_bytes
         if not set(self.engines) & set(CLEANS):
             return 0
         return (1 if self.linked else 3) * self.log.estimated_bytes

@@ -15,9 +15,11 @@ from tests.bench.cases import (
     IN_PROCESS,
     INSPECT,
     KAFKA,
+    KAFKA_LOG,
     KAFKA_WARM,
     KEYS,
     LIST,
+    PARQUET,
     PLAN,
     REPORT,
     SPARK,
@@ -41,6 +43,8 @@ COLOURS = {
     LIST: "#2563eb",
     KEYS: "#6b7280",
     COMPARE: "#2563eb",
+    PARQUET: "#6b7280",
+    KAFKA_LOG: "#2563eb",
 }
 LABEL_WIDTH, SCALE_WIDTH, FIGURE_WIDTH = 110, 520, 250
 BAR_HEIGHT, BAR_STEP, TITLE_STEP, CASE_GAP = 14, 18, 24, 14
@@ -77,7 +81,8 @@ def _walls(rows: Iterable[Row]) -> Groups:
         whole_s = next((row.wall_s for row in of_case if row.engine == KAFKA), max(row.wall_s for row in of_case))
         bars = []
         for row in of_case:
-            figure = f"{row.wall_s:.2f} s" + (f", {row.ratio:.2f} x Kafka" if row.ratio is not None else "")
+            reference = "Parquet" if row.engine == KAFKA_LOG else "Kafka"
+            figure = f"{row.wall_s:.2f} s" + (f", {row.ratio:.2f} x {reference}" if row.ratio is not None else "")
             bars.append(Bar(row.engine, row.wall_s / whole_s, figure, COLOURS[row.engine], _goal(row, whole_s)))
         groups.append((case, bars))
     return groups

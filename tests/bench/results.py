@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from tests.bench import many
-from tests.bench.cases import ENGINES, IN_PROCESS, KAFKA_WARM, LISTS, MANY, REFERENCES, REPLICAS, SPARK, Goal
+from tests.bench.cases import ASKED, ENGINES, IN_PROCESS, KAFKA_WARM, LISTS, MANY, REFERENCES, REPLICAS, SPARK, Goal
 from tests.bench.operations import KINDS
 from tests.bench.runner import Measured, Run
 from tests.oracle import real_kafka
@@ -97,7 +97,7 @@ def rows(result: Measured) -> list[Row]:
     ran = {(run.engine, run.cores) for run in result.runs if not run.beside}
     return [
         _row(result, engine, cores)
-        for engine in dict.fromkeys((*ENGINES, *LISTS, *REPLICAS, *MANY))
+        for engine in dict.fromkeys((*ENGINES, *LISTS, *REPLICAS, *MANY, *ASKED))
         for cores in sorted((cores for name, cores in ran if name == engine), key=lambda cores: cores or 0)
     ]
 
@@ -230,6 +230,14 @@ MANY_COLUMNS: Columns = {
     "goal": COLUMNS["goal"],
 }
 
+QUERY_COLUMNS: Columns = {
+    **_NAMED,
+    **_TIMED,
+    "CPU s": _USED["CPU s"],
+    "CPU x Parquet": MANY_COLUMNS["CPU x Kafka"],
+    "goal": COLUMNS["goal"],
+}
+
 LEFT = {"case", "engine", "goal"}
 
 
@@ -237,9 +245,14 @@ def _goals(row: Row) -> str:
     said = []
     for goal, value in row.goals:
         # The other figures stand in columns of their own.
-        figure = f"{value:.2f}, " if goal.of == "beside" or (goal.of == "cpu_ratio" and not row.has_many) else ""
+        figure = f"{value:.2f}, " if goal.of == "beside" or (goal.of == "cpu_ratio" and not _has_cpu_ratio(row)) else ""
         said.append(f"{goal}: {figure}{'met' if goal.is_met(value) else 'MISSED'}")
     return "; ".join(said)
+
+
+def _has_cpu_ratio(row: Row) -> bool:
+    """Return whether the table of a row has a column for the ratio of processor times."""
+    return row.has_many or row.engine in ASKED
 
 
 def _figure(value: float | None, digits: int, unit: float = 1) -> str:
@@ -247,11 +260,12 @@ def _figure(value: float | None, digits: int, unit: float = 1) -> str:
 
 
 def tables(every: Sequence[Row]) -> list[tuple[Columns, list[Row]]]:
-    """Return the tables that these rows make: the main one, those of scaling and of many, where they are not empty."""
+    """Return the tables that these rows make, where they are not empty: the main one, and those of special cases."""
     all_tables = [
-        (COLUMNS, [row for row in every if row.cores is None and not row.has_many]),
+        (COLUMNS, [row for row in every if row.cores is None and not _has_cpu_ratio(row)]),
         (SCALING_COLUMNS, [row for row in every if row.cores is not None]),
         (MANY_COLUMNS, [row for row in every if row.has_many]),
+        (QUERY_COLUMNS, [row for row in every if row.engine in ASKED]),
     ]
     return [(columns, of_table) for columns, of_table in all_tables if of_table]
 

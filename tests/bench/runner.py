@@ -103,6 +103,8 @@ class Bench:
 
     def measure(self, case: Case) -> Measured:
         """Run a case to its end and return its figures. Raises `WrongResultError` and `CommandFailedError`."""
+        if case.query:
+            return self._ask(case)
         source = {False: logs.build(case.log, self.cache)}
         if case.beside:
             source[True] = logs.build(case.beside, self.cache)
@@ -126,6 +128,24 @@ class Bench:
         if case.has_many:
             self._count(result, source[False])
         return result
+
+    def _ask(self, case: Case) -> Measured:
+        """Measure a query of Spark, all its rounds in one session."""
+        source = logs.build(case.log, self.cache)
+        logs.read_into_memory(source)
+        self._tidy()
+        self.work.mkdir(parents=True)
+        directories = [str(source), str(source.with_name(f"{source.name}-parquet"))]
+        command = [sys.executable, "-m", "tests.bench.spark_session", *directories]
+        environment = dict(self.environment) | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        options = ["--query", case.query, "--runs", str(case.runs)]
+        used = measured.run([*command, *options], cwd=self.work, env=environment)
+        self._tidy()
+        others = used.others_cpu_s / used.wall_s  # Known of the whole session only.
+        runs = [Run(**run, others_cpu_s=others * run["wall_s"]) for run in json.loads(used.output)]
+        for run in runs:
+            _say(case, run)
+        return Measured(case=case, source_bytes=logs.source_bytes(source), records=case.log.records, runs=runs)
 
     def _count(self, result: Measured, source: Path) -> None:
         """Count the system calls for each partition, and measure what does not depend on their number."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from tests.bench import many
+from tests.bench import many, queries
 from tests.bench.cases import (
     COMPARE,
     ENGINES,
@@ -116,7 +116,7 @@ COMPARED = {
     ),
 }
 """The logs that are compared with their cleaned copies."""
-FIXED_SHAPES = (LISTING, *LISTED, *COMPARED, *many.SHAPES, UNIQUE, ARTICLE)
+FIXED_SHAPES = (LISTING, *LISTED, *COMPARED, *many.SHAPES, *queries.SHAPES, UNIQUE, ARTICLE)
 """Shapes that exist in one size only."""
 
 UNIQUE_RECORDS = 60_000_000
@@ -202,6 +202,7 @@ def chosen(options: Options) -> list[Case]:
     cases += [listed_case(name, options) for name in LISTED if name in options.shapes or is_usual]
     cases += [compared_case(name, options) for name in COMPARED if name in options.shapes or is_usual]
     cases += [many_case(name, options) for name in many.SHAPES if name in options.shapes]
+    cases += [case for name in queries.SHAPES if name in options.shapes for case in query_cases(name, options)]
     if UNIQUE in options.shapes or options.large:
         cases.append(unique_case(options))
     if ARTICLE in options.shapes:
@@ -363,6 +364,11 @@ def compared_case(name: str, options: Options) -> Case:
 def many_case(name: str, options: Options) -> Case:
     """Return the case of a log directory with many partitions."""
     return many.case(name, engines=options.engines, runs=options.runs, seed=options.seed, quick=options.quick)
+
+
+def query_cases(name: str, options: Options) -> list[Case]:
+    """Return the cases of a log that Spark queries: one for each query."""
+    return queries.cases(name, runs=options.runs, seed=options.seed, quick=options.quick)
 
 
 def unique_case(options: Options) -> Case:

@@ -402,6 +402,11 @@ def test_the_plots_draw_each_row_to_scale() -> None:
     assert "5.50 s, efficiency 0.91" in texts["scaling"]
 
 
+def test_each_engine_has_a_colour() -> None:
+    engines = {*cases.ENGINES, *cases.LISTS, *cases.REPLICAS, *cases.MANY, *cases.ASKED}
+    assert set(plot.COLOURS) == engines
+
+
 def test_plots_without_rows_are_left_out() -> None:
     assert set(plot.plots(results.rows(scaled()))) == {"scaling"}
 

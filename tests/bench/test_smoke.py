@@ -165,6 +165,19 @@ def test_many_partitions(bench: runner.Bench, name: str) -> None:
     assert not any(row.operations.get("fsyncs") for row in rows.values() if row.engine not in cases.CLEANS)
 
 
+@pytest.mark.parametrize("query", ["keys", "all"])
+def test_a_query_of_spark(bench: runner.Bench, query: str) -> None:
+    options = shapes.Options(runs=1, quick=True, shapes=["source-lz4"])
+    (case,) = (case for case in shapes.chosen(options) if case.query == query)
+    parquet, ours = results.rows(bench.measure(replace(case, log=replace(case.log, records=900))))
+    assert (parquet.engine, ours.engine) == cases.ASKED
+    assert parquet.cpu_s
+    assert ours.cpu_ratio
+    ((columns, rows),) = results.tables([parquet, ours])
+    assert "CPU x Parquet" in columns
+    assert len(rows) == 2
+
+
 def test_what_only_reads_must_not_write(bench: runner.Bench, tmp_path: Path) -> None:
     writer = tmp_path / "writer.py"
     writer.write_text(

@@ -27,6 +27,7 @@ from kcompact.engine.spark.tasks import Package
 from kcompact.format.names import log_name
 from tests.support.command_line import COMPACT, Ran, kcompact
 from tests.support.patience import becomes
+from tests.support.s3_server import KEY_ID, SECRET, moto
 from tests.support.spark_cluster import Cluster, started
 from tests.support.spark_runs import SPARK, content, left_behind, write_partition
 
@@ -103,7 +104,7 @@ def write_logs(log_dir: Path, large_bytes: int) -> int:
     return size * 4 + size // 2
 
 
-def clean(log_dir: Path, segment_bytes: int, *options: str) -> Ran:
+def clean(log_dir: Path | str, segment_bytes: int, *options: str) -> Ran:
     config = ("--config", f"segment.bytes={segment_bytes}")
     return kcompact("clean", "--json", "--force", *COMPACT, *config, *options, log_dir)
 
@@ -117,6 +118,35 @@ def size_of(path: Path) -> int:
 
 
 # Tests
+
+
+def test_workers_copy_to_a_bucket(
+    cluster: Cluster, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the credentials that they have: none come from the driver."""
+    segment_bytes = write_logs(tmp_path / "logs", 1 << 20)
+    credentials = cluster.directory / ".aws" / "credentials"
+    credentials.parent.mkdir()
+    credentials.write_text(f"[default]\naws_access_key_id = {KEY_ID}\naws_secret_access_key = {SECRET}\n")
+    with moto() as s3:
+        for name, value in s3.environment.items():
+            monkeypatch.setenv(name, value)
+        s3.make_bucket("backups")
+        where = [
+            *("--spark-conf", f"spark.executorEnv.AWS_ENDPOINT_URL={s3.url}"),
+            *("--spark-conf", "spark.executorEnv.AWS_REGION=us-east-1"),
+        ]
+        ran = clean(tmp_path / "logs", segment_bytes, *cluster.options(), *where, "--output", "s3://backups/spark")
+        assert ran.code == 0, ran.err
+        s3.upload(tmp_path / "logs", "backups", "eu")
+        again = clean("s3://backups/eu", segment_bytes, *cluster.options(), *where, "--output", "s3://backups/again")
+        assert again.code == 0, again.err
+        assert clean(tmp_path / "logs", segment_bytes, "--output", str(tmp_path / "local")).code == 0
+        for prefix in ("spark", "again"):
+            fetched = kcompact("clean", *COMPACT, f"s3://backups/{prefix}", "--output", tmp_path / prefix)
+            assert fetched.code == 0, fetched.err
+            assert content(tmp_path / prefix) == content(tmp_path / "local")
+    assert len(status.workers_of("kcompact: partitions")) == CORES
 
 
 def test_a_worker_with_another_package_ends_the_run(

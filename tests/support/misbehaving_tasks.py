@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kcompact.bucket.remote import Bucket
 from kcompact.engine.spark.tasks import WholeTask
+from kcompact.host.disk import Disk
+from tests.support.patience import PATIENCE_S
 
 MISBEHAVES = "small-3"
 NOTES = "notes"
@@ -81,6 +84,55 @@ class FillsTheDisk(WholeTask):
             return really(path, flags, *rest, **more)
 
         with mock.patch.object(os, "open", full):
+            return super().run()
+
+
+class DiesInUpload(WholeTask):
+    """Kills its worker the first time, after it has uploaded two files."""
+
+    def run(self) -> Any:
+        if not _misbehaves(self) or _notes(self).exists():
+            return super().run()
+        really, written = Bucket.write, list[str]()
+
+        def write(bucket: Bucket, key: str, data: Any) -> str:
+            etag = really(bucket, key, data)
+            written.append(key)
+            if len(written) == 2:
+                _note(self, "dies")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return etag
+
+        with mock.patch.object(Bucket, "write", write):
+            return super().run()
+
+
+class MeetsAnother(WholeTask):
+    """Creates its manifest when another attempt is about to do so too."""
+
+    def run(self) -> Any:
+        if not _misbehaves(self):
+            return super().run()
+        really = Bucket.create
+
+        def create(bucket: Bucket, key: str, data: bytes) -> bool:
+            _note(self, "creates")
+            deadline = time.monotonic() + PATIENCE_S
+            while len(_notes(self).read_text().split()) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            return really(bucket, key, data)
+
+        with mock.patch.object(Bucket, "create", create):
+            return super().run()
+
+
+class HasAFullDisk(WholeTask):
+    """Finds no free space."""
+
+    def run(self) -> Any:
+        if not _misbehaves(self):
+            return super().run()
+        with mock.patch.object(Disk, "of", return_value=Disk(10_000, 4096)):
             return super().run()
 
 

@@ -58,7 +58,7 @@ ONLY_IN = {
     "ssl": {"config.client", "config.listener"},
     "cryptography": {"config.client.stores"},
     "urllib": {"config.client.tokens", "host.installation"},
-    "pyarrow": {"export.arrow", "spark_source.columns"},
+    "pyarrow": {"export.arrow", "spark_source.columns", "spark_source.damage"},
     "fcntl": {"log.lock", "host.access", "bucket.scratch"},
     "filelock": {"engine.spark.scratch"},
     "platformdirs": {"host.user_directories"},
@@ -89,8 +89,9 @@ MAY_RENAME_OR_DELETE = {
     "export.files": {"os.rename", "os.unlink"},
     # Only its private scratch directories.
     "bucket.scratch": {"shutil.rmtree"},
-    # Only the bytes of its own files with holes.
-    "bucket.mirror": {"os.truncate", "os.ftruncate"},
+    # Only its own files with holes, and the bytes in them.
+    "bucket.mirror": {"os.ftruncate", "shutil.rmtree"},
+    "bucket.mirrored_file": {"os.truncate"},
     # Only what it has built.
     "kernels.build": {".replace"},
 }

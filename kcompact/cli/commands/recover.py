@@ -20,6 +20,8 @@ from kcompact.readable import counted
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cli.entries import RecoveryEntry
+    from kcompact.errors import KcompactError
+    from kcompact.swap.recovery_end import Recovery, RecoveryReport
 
 
 @options.command("recover", settings=False)
@@ -38,17 +40,21 @@ def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
       kcompact recover /var/lib/kafka
     """
     from kcompact.cleaner.in_use import Locks, UseCheck
+    from kcompact.cleaner.recovering import recover_each
     from kcompact.cli.entries import RecoveryEntry, complain_of
     from kcompact.cli.json.recovery import RECOVER
     from kcompact.engine.spark.scratch import sweep_scratch
-    from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
+    from kcompact.log.lock import require_local
+    from kcompact.plan.walk import gravest_exit_code, named_partitions
 
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths, RecoveryEntry)
+        require_local(directory.parent for directory in directories)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
         locks, in_use = Locks(stack), UseCheck()
-        visit = partial(_recovered, locks=locks, in_use=in_use, stop=stop, foreign=foreign)
-        entries = list(walk_partitions(directories, visit, RecoveryEntry.failed))
+        begin = partial(_begun, locks=locks, in_use=in_use, stop=stop, foreign=foreign)
+        recovered = recover_each(directories, begin)
+        entries = [_entry(directory, recovered[directory]) for directory in directories]
         removed = [*locks.removed, *sweep_scratch()]
         entries += unusable
         if any(entry.report is not None and entry.report.changed for entry in entries):
@@ -79,17 +85,22 @@ def _note_on(directory: Path, only_copies: Sequence[int]) -> Note:
     return Note.of(NoteCode.ONLY_COPY_LEFT, name=directory.name, offset=base_offset, more=more)
 
 
-def _recovered(directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool) -> RecoveryEntry:
+def _entry(directory: Path, recovered: RecoveryReport | KcompactError) -> RecoveryEntry:
     from kcompact.cli.entries import RecoveryEntry
-    from kcompact.errors import ConfigError
-    from kcompact.swap.recovery import recover
+    from kcompact.errors import KcompactError
+
+    if isinstance(recovered, KcompactError):
+        return RecoveryEntry.failed(directory, recovered)
+    return RecoveryEntry(directory=directory, report=recovered, status=recovered.action)
+
+
+def _begun(
+    directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool
+) -> Recovery | RecoveryReport:
+    from kcompact.swap.recovery import begin_recovery
 
     stop.check(directory)
     lock = locks.of(directory)
     assert lock is not None, "only a dry run and a copy take no locks"
     in_use.look_at(directory)
-    try:
-        report = recover(directory, log_dir=directory.parent, foreign=foreign, lock=lock)
-    except ConfigError as problem:  # Of an environment variable: the other partitions may do without it.
-        return RecoveryEntry.failed(directory, problem)
-    return RecoveryEntry(directory=directory, report=report, status=report.action)
+    return begin_recovery(directory, log_dir=directory.parent, foreign=foreign, lock=lock)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TopicKeys,
     )
     from kcompact.plan.clean_plan import CleanPlan
-    from kcompact.swap.recovery import RecoveryReport
+    from kcompact.swap.recovery_end import RecoveryReport
 
 
 # keys
@@ -160,7 +160,7 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
 
     `removed` is what killed runs had left elsewhere.
     """
-    from kcompact.swap.recovery import RecoveryReport
+    from kcompact.swap.recovery_end import RecoveryReport
     from kcompact.views.outcome import FEW, by_status
 
     listed = unlocked(entries)

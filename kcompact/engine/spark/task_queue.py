@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from kcompact.errors import EngineError
@@ -108,7 +108,7 @@ class TaskQueue:
             self._changed.notify_all()
         try:
             check()
-            while not wait([request.result], POLL_S).done:
+            while not _is_done(request.result):
                 check()
         except BaseException:
             self._withdraw(request)
@@ -181,6 +181,15 @@ class TaskQueue:
             if not job.wanted:
                 self._cancel(job.group, job.ended.wait)
                 return
+
+
+def _is_done(result: Future[bytes]) -> bool:
+    """Wait for a result, at most POLL_S, and return whether it is there."""
+    try:
+        result.exception(POLL_S)
+    except TimeoutError:
+        return False
+    return True
 
 
 class _JobFailedError(Exception):

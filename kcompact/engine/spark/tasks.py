@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcompact import __version__, kernels
+from kcompact.bucket.scratch import use_scratch_in
 from kcompact.clean.job import ScanJob, Split, WriteTask
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.stages import Bucket, Executor, Job, Scan, Stages
@@ -72,6 +73,14 @@ def follow_driver(driver: Package) -> None:
     os.environ[VARIABLE] = "off" if driver.machine_code is None else "auto"
 
 
+def _opened(data: bytes) -> Any:
+    """Return a value from the driver. What is in a bucket is mirrored in the directory of Spark."""
+    directory = _local_directory()
+    if directory is not None:
+        use_scratch_in(directory)
+    return opened(data, source=BETWEEN_PROCESSES)
+
+
 _ACCUMULATORS = threading.Lock()
 """Held while accumulators are created: PySpark numbers them without a lock, and threads clean several partitions."""
 
@@ -127,7 +136,7 @@ class Shipped(NamedTuple):
     @classmethod
     def opened(cls, data: bytes) -> Shipped:
         """Return what the driver has sealed, if this worker has the same package. Raises as `check_worker`."""
-        shipped: Shipped = opened(data, source=BETWEEN_PROCESSES)
+        shipped: Shipped = _opened(data)
         follow_driver(shipped.package)
         return shipped
 
@@ -263,15 +272,21 @@ class WholeTask(NamedTuple):
         """Return what the work returns, or the problem in the data."""
         cores = _cores_of_task()
         executor = InProcess(
+            name="spark",
             parallelism=cores,
             is_on_other_machines=self.is_on_other_machines,
-            scratch=os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None,
+            scratch=_local_directory(),
         )
         memory_bytes = self.memory_bytes or default_memory_bytes() // max(1, available_cores() // cores)
         try:
             return self.work(executor, memory_bytes, self.argument)
         except (KcompactError, OSError) as problem:
             return as_failure(problem)
+
+
+def _local_directory() -> str | None:
+    """Return the directory that Spark has for the files of its workers, and removes with its own."""
+    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
 
 
 def _cores_of_task() -> int:
@@ -297,7 +312,7 @@ def run_whole_tasks(package: bytes, results: Any, tasks: Iterable[Sequence[tuple
 def _run_whole_task(package: bytes, data: bytes) -> bytes:
     try:
         follow_driver(opened(package, source=BETWEEN_PROCESSES))
-        task: WholeTask = opened(data, source=BETWEEN_PROCESSES)
+        task: WholeTask = _opened(data)
     except KcompactError as problem:
         return sealed((None, problem))
     return sealed((task.token, task.run()))

@@ -29,8 +29,8 @@ An output that is not empty has no marker, because a broker may use it as its lo
 under the name of a directory that a broker has marked for deletion, and `.lock` is held.
 """
 
-from kcompact.swap.copy.bucket import output_at
+from kcompact.swap.copy.bucket import BucketOutput, OutputPart, output_at
 from kcompact.swap.copy.contents import NotCopied
 from kcompact.swap.copy.output import CopyReport, Output
 
-__all__ = ["CopyReport", "NotCopied", "Output", "output_at"]
+__all__ = ["BucketOutput", "CopyReport", "NotCopied", "Output", "OutputPart", "output_at"]

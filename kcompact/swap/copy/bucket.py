@@ -7,17 +7,21 @@ same command continues an interrupted copy: it keeps the directories whose manif
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from kcompact import __version__
 from kcompact.bucket.manifest import Manifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, parts_of
+from kcompact.bucket.scratch import as_path, how_to_move_scratch
 from kcompact.bucket.upload import exists_already, new_attempt, publish, published
-from kcompact.errors import NotEnoughSpaceError
+from kcompact.errors import NotEnoughSpaceError, RefusedError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.host.disk import Disk
 from kcompact.log.files import files_in
@@ -28,12 +32,17 @@ from kcompact.swap.open_directory import OpenDirectory
 
 
 def output_at(
-    path: Path, directories: Sequence[Path] = (), *, log_dir: Path | None = None, resumable: bool = True
+    path: Path,
+    directories: Sequence[Path] = (),
+    *,
+    log_dir: Path | None = None,
+    resumable: bool = True,
+    max_bytes_per_second: int | None = None,
 ) -> Output:
     """Return an output, in a bucket if its path is of one. Parameters and errors are those of `Output`."""
     if isinstance(path, BucketPath):
-        return BucketOutput(path, directories, log_dir=log_dir)
-    return Output(path, directories, log_dir=log_dir, resumable=resumable)
+        return BucketOutput(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
+    return Output(path, directories, log_dir=log_dir, resumable=resumable, max_bytes_per_second=max_bytes_per_second)
 
 
 class BucketOutput(Output):
@@ -42,14 +51,23 @@ class BucketOutput(Output):
     The constructor raises what that of `Output` raises, and StorageError without an answer of the bucket.
     """
 
-    def __init__(self, path: BucketPath, directories: Sequence[Path] = (), *, log_dir: Path | None = None) -> None:
+    is_uploaded = True
+
+    def __init__(
+        self,
+        path: BucketPath,
+        directories: Sequence[Path] = (),
+        *,
+        log_dir: Path | None = None,
+        max_bytes_per_second: int | None = None,
+    ) -> None:
         name, self._key = parts_of(str(path))
         self._bucket = MIRROR.bucket(name)
         if log_dir is not None and published(self._bucket, self._key, path) is not None:
             raise exists_already(path)
         if not _is_mirrored_source(path, directories, log_dir):
             shutil.rmtree(path, ignore_errors=True)  # What an earlier round of this process has left.
-        super().__init__(path, directories, log_dir=log_dir)
+        super().__init__(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
         # `publish` decides between runs; this only keeps a run from copying what is there already.
         self._published = {
             each.name: manifest
@@ -60,18 +78,22 @@ class BucketOutput(Output):
     def _key_of(self, name: str) -> str:
         return f"{self._key}/{name}" if self._key else name
 
-    def require_space(self, directories: Sequence[Path]) -> None:
-        """Raise NotEnoughSpaceError if the scratch cannot hold the largest directory, of source and copy."""
+    def require_space(self, directories: Sequence[Path], together: Callable[[Path], bool], threads: int) -> None:
+        """Raise NotEnoughSpaceError if the scratch cannot hold what is copied at the same time."""
         free_bytes, block_bytes, _ = Disk.of(self.path)
-        left = [path for path in (*directories, *self._set_aside) if path.name not in self._published]
-        sizes = [read_partition_contents(path).space_bytes(block_bytes) for path in left]
-        needed_bytes = 2 * max(sizes, default=0) + SHARED_BLOCKS * block_bytes
+        alone, beside = [0], list[int]()
+        for path in (*directories, *self._set_aside):
+            if path.name not in self._published:
+                sizes = beside if together(path) else alone
+                sizes.append(_scratch_bytes(path, block_bytes))
+        most_bytes = max(*alone, sum(sorted(beside)[-threads:]))
+        needed_bytes = most_bytes + SHARED_BLOCKS * block_bytes
         if needed_bytes > free_bytes:
             raise NotEnoughSpaceError(
                 path=self.path,
                 needed_bytes=needed_bytes,
                 free_bytes=free_bytes,
-                hint="A partition is copied in the scratch before its upload. TMPDIR=DIR chooses another place.",
+                hint=f"A partition is copied in the scratch before its upload; {how_to_move_scratch()}.",
             )
 
     def _kept(
@@ -80,9 +102,6 @@ class BucketOutput(Output):
         manifest = self._published.get(source.name)
         if manifest is None:
             return None
-        made_from = (manifest.recipe, manifest.offsets, manifest.source, manifest.source_etags)
-        if made_from != (recipe, offsets, file_states(contents.files), _etags(source)):
-            raise exists_already(self.path / source.name)
         record = Record(
             name=source.name,
             recipe=manifest.recipe,
@@ -91,41 +110,70 @@ class BucketOutput(Output):
             source=manifest.source,
             copy=[],
         )
-        assert self._marker is not None
-        self._marker.write(record)
-        self._done.add(source.name)
+        made_from = (dict(recipe), dict(offsets), file_states(contents.files), _etags(source))
+        if _made_from(manifest) != made_from:
+            raise exists_already(self.path / source.name)
+        self.add(record)
         return record
 
-    def _publish(self, output: OpenDirectory, staged: str, name: str) -> None:
+    def add(self, record: Record) -> None:
+        """Count a directory as copied: its manifest is in the bucket, and this is the record of it."""
+        assert self._marker is not None
+        self._marker.write(record)
+        self._done.add(record.name)
+
+    def record(self, name: str) -> Record:
+        """Return the record of a directory that this object has copied or found. Raises as `CopyMarker.record`."""
+        assert self._marker is not None
+        record = self._marker.record(name)
+        assert record is not None, name
+        return record
+
+    def part(self, source: Path) -> OutputPart:
+        """Return what another process needs to copy one of the directories to this output."""
+        return OutputPart(
+            address=str(self.path),
+            source=source,
+            clean_shutdown=None if self._is_beside_broker else self._clean_shutdown(source),
+            max_bytes_per_second=self._throttle.max_bytes_per_second,
+        )
+
+    def _publish(self, output: OpenDirectory, staged: str, name: str, check: Callable[[], None]) -> None:
         """Upload a complete directory, and remove it from the scratch. Raises RefusedError if another run has won."""
-        super()._publish(output, staged, name)
+        super()._publish(output, staged, name, check)
         assert self._marker is not None
         assert isinstance(self.path, BucketPath)
-        record = self._marker.record(name)
-        assert record is not None
+        record = self.record(name)
         source = next(each for each in self._directories if each.name == name)
+        manifest = Manifest(
+            attempt=new_attempt(),
+            written_by=f"kcompact {__version__}",
+            files=(),
+            offsets=record.offsets,
+            clean_shutdown=None if self._is_beside_broker else self._clean_shutdown(source),
+            recipe=record.recipe,
+            outcome=record.outcome,
+            source=record.source,
+            source_etags=_etags(source),
+        )
         try:
-            publish(
-                self._bucket,
-                self._key_of(name),
-                self.path / name,
-                Manifest(
-                    attempt=new_attempt(),
-                    written_by=f"kcompact {__version__}",
-                    files=(),
-                    offsets=record.offsets,
-                    clean_shutdown=None if self._is_beside_broker else _clean_shutdown(source.parent),
-                    recipe=record.recipe,
-                    outcome=record.outcome,
-                    source=record.source,
-                    source_etags=_etags(source),
-                ),
-            )
+            try:
+                publish(self._bucket, self._key_of(name), self.path / name, manifest, take=self.pace(check).take)
+            except RefusedError:
+                # Another attempt of a task, or the same command, can have won: then the copy is there.
+                theirs = published(self._bucket, self._key_of(name), self.path / name)
+                if theirs is None or _made_from(theirs) != _made_from(manifest):
+                    raise
         except BaseException:
             self._marker.forget(name)
             raise
         finally:
             shutil.rmtree(name, ignore_errors=True, dir_fd=output.fd())
+
+    def _clean_shutdown(self, source: Path) -> str | None:
+        """Return the text of `.kafka_cleanshutdown` beside a source, None without one."""
+        file = files_in(source.parent).file(CLEAN_SHUTDOWN_FILE)
+        return file.read().decode(errors="replace") if file.exists() else None
 
     def _complete(self, marker: CopyMarker) -> None:
         """Upload the files that the directories of a log directory share, and their manifest: the copy is complete."""
@@ -137,14 +185,55 @@ class BucketOutput(Output):
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPart:
+    """One directory of an output, for another process. `clean_shutdown` is what the manifest says of its source."""
+
+    address: str
+    source: Path
+    clean_shutdown: str | None
+    max_bytes_per_second: int | None
+
+    def open(self) -> BucketOutput:
+        """Return an output for this directory alone. Raises as `BucketOutput`."""
+        return _OneDirectory(self)
+
+
+class _OneDirectory(BucketOutput):
+    """A part of the output of another process. Only that process sees the files beside a partition in a bucket."""
+
+    def __init__(self, part: OutputPart) -> None:
+        path = as_path(part.address)
+        assert isinstance(path, BucketPath)
+        self._shutdown = part.clean_shutdown
+        super().__init__(path, [part.source], max_bytes_per_second=part.max_bytes_per_second)
+
+    def _clean_shutdown(self, source: Path) -> str | None:
+        return self._shutdown
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _made_from(manifest: Manifest) -> tuple[object, ...]:
+    """Return what a copy was made from, and how: with the same, it is the same copy."""
+    # As a reader of the manifest has it: without tuples, and with texts as keys.
+    recipe = json.loads(json.dumps(manifest.recipe))
+    return recipe, manifest.offsets, manifest.source, manifest.source_etags
+
+
+def _scratch_bytes(source: Path, block_bytes: int) -> int:
+    """Return the space for a copy of a directory, and for the directory itself if it is fetched."""
+    copies = 2 if isinstance(source, BucketPath) else 1
+    return copies * read_partition_contents(source).space_bytes(block_bytes)
+
+
 def _etags(source: Path) -> dict[str, str]:
     """Return the versions of the objects of a directory in a bucket; empty for a local one."""
     return MIRROR.etags(source) if isinstance(source, BucketPath) else {}
-
-
-def _clean_shutdown(log_dir: Path) -> str | None:
-    file = files_in(log_dir).file(CLEAN_SHUTDOWN_FILE)
-    return file.read().decode(errors="replace") if file.exists() else None
 
 
 def _is_mirrored_source(path: BucketPath, directories: Sequence[Path], log_dir: Path | None) -> bool:

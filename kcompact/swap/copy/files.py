@@ -54,7 +54,8 @@ class UnfinishedCopy:
         What a killed worker has left there must not get into the copy, nor what a lost worker still makes.
         """
         os.mkdir(STAGING, 0o700, dir_fd=self.directory.fd())
-        return StagingDirectory.of(self.directory.path / STAGING, self.directory.fd(STAGING))
+        path = Path(os.fspath(self.directory.path))  # Also for workers: a scratch directory is that of this process.
+        return StagingDirectory.of(path / STAGING, self.directory.fd(STAGING))
 
     def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
         """Complete the directory, with the staged files of `cleaned`; with none it becomes an exact copy."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from kcompact.errors import (
     KcompactError,
@@ -23,6 +23,7 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import TopicPartition
 from kcompact.host.disk import Disk
+from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.directory import PartitionLog, is_log_dir, is_running
 from kcompact.log.files import files_in
 from kcompact.log.lock import LOCK_NAME, log_dir_lock
@@ -107,12 +108,28 @@ class Output:
     one of the partitions, is not empty although a complete copy is to be made, or has an unfinished copy of something
     else, and if a file of a log directory is not a regular one; LogDirLockedError, StorageError. Entering checks the
     output again, under the lock, and raises the same.
+
+    `max_bytes_per_second` limits the requests to buckets. `is_uploaded`: each directory is made in the scratch of a
+    process, and uploaded from there. Any process can do it.
     """
 
+    is_uploaded = False
+
+    def pace(self, check: Callable[[], None]) -> Pace:
+        """Return the pace of the requests of one partition. `check` may raise to stop."""
+        return Pace(self._throttle, lambda size_bytes: check())
+
     def __init__(
-        self, path: Path, directories: Sequence[Path] = (), *, log_dir: Path | None = None, resumable: bool = True
+        self,
+        path: Path,
+        directories: Sequence[Path] = (),
+        *,
+        log_dir: Path | None = None,
+        resumable: bool = True,
+        max_bytes_per_second: int | None = None,
     ) -> None:
         self.path = path.resolve()
+        self._throttle = Throttle(max_bytes_per_second)
         self.log_dir = log_dir
         self._contents = None if log_dir is None else read_log_dir_contents(log_dir)
         self._set_aside: tuple[Path, ...] = ()
@@ -191,10 +208,11 @@ class Output:
                 problem = "was changed after kcompact had copied it"
                 raise RefusedError(path=self.path / name, problem=problem, hint=remove)
 
-    def require_space(self, directories: Sequence[Path]) -> None:
+    def require_space(self, directories: Sequence[Path], together: Callable[[Path], bool], threads: int) -> None:
         """Raise NotEnoughSpaceError if the file system cannot hold what is still to be copied of these directories.
 
-        A compacted copy counts as large as its source. Raises RefusedError, StorageError.
+        A compacted copy counts as large as its source. Of those that are copied `together`, `threads` many are copied
+        at the same time: only an output that is uploaded depends on it. Raises RefusedError, StorageError.
         """
         free_bytes, block_bytes, _ = Disk.of(self.path)
         left = [path for path in (*directories, *self._set_aside) if path.name not in self._records]
@@ -216,7 +234,7 @@ class Output:
 
     # --- The lock and the marker
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> Self:
         """Create the output, take its lock if there is one to take, and mark it as unfinished."""
         try:
             self._begin()
@@ -309,13 +327,19 @@ class Output:
 
     @contextmanager
     def partition(
-        self, log: PartitionLog, *, checkpoint_offset: int | None, recipe: Mapping[str, Any] | None = None
+        self,
+        log: PartitionLog,
+        *,
+        checkpoint_offset: int | None,
+        recipe: Mapping[str, Any] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Iterator[UnfinishedCopy]:
         """Yield a new directory to fill; after the block it gets the partition's name and its checkpoints.
 
         If the block raises, the directory is removed. `checkpoint_offset` becomes the cleaner's checkpoint; None writes
-        none. Raises RecoveryNeededError if an interrupted swap left files, LogChangedError if the source has changed
-        since the plan was made, RefusedError if the output has the partition already, StorageError.
+        none. `check` may raise to stop an upload. Raises RecoveryNeededError if an interrupted swap left files,
+        LogChangedError if the source has changed since the plan was made, RefusedError if the output has the partition
+        already, StorageError.
         """
         is_running = log.log_dir.is_running
         if not is_running:
@@ -323,7 +347,9 @@ class Output:
                 require_nothing_unfinished(source, source.names())
         offsets = offsets_of(log, checkpoint_offset)
         growing = log.active_segment if is_running else None
-        with self._new_directory(log.directory, recipe or {}, offsets, contents_of(log), growing) as unfinished:
+        with self._new_directory(
+            log.directory, recipe or {}, offsets, contents_of(log), growing, check=check
+        ) as unfinished:
             if log.ignores_indexes:
                 unfinished.index_interval_bytes = log.index_interval_bytes
             yield unfinished
@@ -356,6 +382,8 @@ class Output:
         offsets: Mapping[str, int],
         contents: PartitionContents,
         growing: Segment | None = None,
+        *,
+        check: Callable[[], None],
     ) -> Iterator[UnfinishedCopy]:
         """Yield a directory to fill; after the block give it the name of the source, durably.
 
@@ -401,14 +429,14 @@ class Output:
                     # Before the rename, or records below the log start are readable again if the run is killed in
                     # between. A broker ignores the entries of a partition that is not there.
                     self._write_broker_checkpoints(partition, offsets)
-                self._publish(output, staged, source.name)
+                self._publish(output, staged, source.name, check)
             except BaseException:
                 parent, leaf = output.locate(staged)
                 shutil.rmtree(leaf, ignore_errors=True, dir_fd=parent)
                 raise
         self._done.add(source.name)
 
-    def _publish(self, output: OpenDirectory, staged: str, name: str) -> None:
+    def _publish(self, output: OpenDirectory, staged: str, name: str, check: Callable[[], None]) -> None:
         """Rename a complete directory to its final name, durably. Raises RefusedError if the name exists."""
         try:
             apply_steps(output, (Rename(staged, name), SyncDir()))
@@ -430,7 +458,10 @@ class Output:
             for source in self._set_aside:
                 contents = read_partition_contents(source)
                 if self._kept(source, {}, {}, contents) is None:
-                    with files_in(source).on_disk(), self._new_directory(source, {}, {}, contents) as unfinished:
+                    with (
+                        files_in(source).on_disk(self.pace(check).take),
+                        self._new_directory(source, {}, {}, contents, check=check) as unfinished,
+                    ):
                         unfinished.fill(check=check)
             if self._marker is not None:
                 self._complete(self._marker)

@@ -16,6 +16,7 @@ import pytest
 
 from fixtures.checkout import copy_directory
 from kcompact.bucket import remote
+from kcompact.bucket.mirror import MIRROR
 from kcompact.log.directory import partition_directories
 from tests.support.fault_proxy import Proxy, in_front_of
 from tests.support.s3_server import Server, moto, versitygw
@@ -70,6 +71,7 @@ class Store:
 
 @pytest.fixture
 def new_store(s3: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Store]]:
+    MIRROR.take_orphans()  # Of other tests.
     with in_front_of(s3.url) as proxy:
         for name, value in s3.environment.items():
             monkeypatch.setenv(name, value)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kcompact.bucket.manifest import MANIFEST, Manifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath
+from kcompact.bucket.scratch import as_path
 from kcompact.bucket.upload import new_attempt, publish
-from kcompact.errors import RefusedError
+from kcompact.errors import NotEnoughSpaceError, RefusedError
+from kcompact.host.disk import Disk
 from kcompact.plan.discovery import find_partitions
+from kcompact.swap.copy import output_at
+from kcompact.swap.copy.contents import read_partition_contents
+from kcompact.swap.copy.output import SHARED_BLOCKS
 from tests.support.command_line import COMPACT, kcompact
 from tests.support.copies import read_files
 from tests.support.fault_proxy import Fault, Request
@@ -54,8 +61,8 @@ def test_a_bucket_to_another_prefix(log_dir: Path, tmp_path: Path, store: Store)
     assert manifest.source_etags["00000000000000000012.log"] == listed["eu/orders-0/00000000000000000012.log"]
 
 
-def _listed(store: Store) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = store.server.client().list_objects_v2(Bucket=store.bucket)["Contents"]
+def _listed(store: Store) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.server.client().list_objects_v2(Bucket=store.bucket)["Contents"]
     return found
 
 
@@ -103,6 +110,37 @@ def test_the_same_command_again_does_nothing(log_dir: Path, store: Store) -> Non
     ran = kcompact("clean", "--json", log_dir / "orders-0", "--output", address, *COMPACT)
     assert (ran.code, ran.partition["status"]) == (0, "cleaned")
     assert _listed(store) == before
+
+
+def test_a_limit_on_bytes_per_second_holds_for_the_requests_too(log_dir: Path, store: Store) -> None:
+    source, target = store.upload(log_dir, "eu"), store.address("copies")
+    paths = [f"{source}/audit-0", "--output"]
+    started = time.monotonic()
+    assert _clean(*paths, f"{target}/1")[0] == 0
+    without_s = time.monotonic() - started
+    sizes = {each["Key"]: int(each["Size"]) for each in _listed(store)}
+    fetched = sum(size for key, size in sizes.items() if key.startswith("eu/audit-0/"))
+    uploaded = sum(size for key, size in sizes.items() if key.startswith("copies/1/audit-0/"))
+    limit = (fetched + uploaded) // 2
+    started = time.monotonic()
+    assert _clean(*paths, f"{target}/2", "--max-bytes-per-second", str(limit))[0] == 0
+    assert time.monotonic() - started >= 1.8, (without_s, fetched, uploaded)
+
+
+def test_the_scratch_must_hold_what_is_fetched_at_the_same_time(
+    log_dir: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = store.upload(log_dir, "eu")
+    directories = [MIRROR.mirrored(f"{source}/{name}") for name in ("orders-0", "audit-0")]
+    output = output_at(as_path(store.address("copies")), directories)
+    block_bytes = Disk.of(output.path).block_bytes
+    each = [2 * read_partition_contents(path).space_bytes(block_bytes) for path in directories]
+    free_bytes = sum(each) + SHARED_BLOCKS * block_bytes - 1
+    monkeypatch.setattr(Disk, "of", lambda path: Disk(free_bytes, block_bytes))
+    output.require_space(directories, lambda path: False, 4)
+    output.require_space(directories, lambda path: True, 1)
+    with pytest.raises(NotEnoughSpaceError, match="TMPDIR names another place"):
+        output.require_space(directories, lambda path: True, 2)
 
 
 def test_another_object_in_place_of_one_of_the_manifest(log_dir: Path, store: Store) -> None:
@@ -182,7 +220,7 @@ def test_half_an_upload_is_named_and_counts_as_nothing(log_dir: Path, store: Sto
     address = store.address("eu")
 
     def after_three_puts(request: Request) -> Fault | None:
-        puts = sum(each.method == "PUT" for each in store.proxy.requests)
+        puts = sum(each.method == "PUT" for each in store.proxy.requests[: request.number + 1])
         return Fault.CUT_BEFORE if puts > 3 else None
 
     store.proxy.decide = after_three_puts

@@ -5,19 +5,22 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kcompact.bucket import mirror
-from kcompact.bucket.mirror import MIRROR, WHOLE_BYTES
+from kcompact.bucket import mirror, mirrored_file
+from kcompact.bucket.mirror import MIRROR
+from kcompact.bucket.mirrored_file import WHOLE_BYTES, MirroredFile
 from kcompact.bucket.path import BucketPath
-from kcompact.errors import CorruptCheckpointError, LogChangedError
-from kcompact.log.files import files_in
+from kcompact.errors import CleaningAbortedError, CorruptCheckpointError, LogChangedError
+from kcompact.log.files import LogFile, files_in
 from kcompact.plan.discovery import find_partitions
 from tests.support.command_line import COMPACT, kcompact
-from tests.support.fault_proxy import Fault
+from tests.support.fault_proxy import Fault, Request
 from tests.unit.bucket.conftest import ONLY_MOTO, Store
 
 MIB = 1 << 20
@@ -107,13 +110,102 @@ def test_a_full_reading_takes_a_request_for_each_8_mib(
     assert store.proxy.gets_of(".log") <= -(-size_bytes // WHOLE_BYTES)
 
 
+@pytest.mark.parametrize("size_mib", [96, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_reading_does_not_wait_for_each_request(size_mib: int, store: Store) -> None:
+    """Of a distant store each request takes long, whatever its size. In a row they would take all of it."""
+    file = files_in(_large(store, size_mib * MIB)).file("00000000000000000000.log")
+    begun, most = list[int](), 0
+    delay_s, guard = 0.3, threading.Lock()
+
+    def late(request: Request) -> None:
+        nonlocal most
+        with guard:
+            begun.append(request.number)
+            most = max(most, len(begun))
+        time.sleep(delay_s)
+        with guard:
+            begun.remove(request.number)
+
+    store.proxy.decide = late
+    with file.open() as opened:
+        for position in range(0, size_mib * MIB, 3 * MIB):
+            opened.read(3 * MIB, position)
+    gets = store.proxy.gets_of(".log")
+    assert gets <= -(-size_mib * MIB // WHOLE_BYTES)
+    assert 3 <= most <= 4, "bounded, because each holds a piece in memory"
+    asked = [each.headers for each in store.proxy.requests if each.path.endswith(".log")]
+    assert all("if-match" in map(str.lower, headers) for headers in asked)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece is a MiB."""
+    monkeypatch.setattr(mirrored_file, "WHOLE_BYTES", MIB // 2)
+    monkeypatch.setattr(mirrored_file, "PIECE_BYTES", MIB)
+
+
+def _opened(path: BucketPath) -> tuple[LogFile, MirroredFile]:
+    file, mirrored = files_in(path).file(f"{0:020d}.log"), MIRROR.file(path / f"{0:020d}.log")
+    assert mirrored is not None
+    return file, mirrored
+
+
+def test_who_jumps_fetches_nothing_ahead(store: Store, small_pieces: None) -> None:
+    file, mirrored = _opened(_large(store, 13 * MIB))
+    with file.open() as opened:
+        for piece in (0, 4, 8, 2, 11):
+            opened.read(MIB, piece * MIB)
+    mirrored.settle()
+    assert mirrored.present_bytes == 5 * MIB
+
+
+def test_two_readers_of_a_file_have_a_run_each(store: Store, small_pieces: None) -> None:
+    file, mirrored = _opened(_large(store, 10 * MIB))
+    with file.open() as opened:
+        for piece in range(2):
+            for half in (0, 5):
+                opened.read(MIB, (half + piece) * MIB)
+        mirrored.settle()
+        assert mirrored.present_bytes == 6 * MIB, "each has the piece after its second one"
+
+
+def test_an_error_of_a_request_ahead_is_that_of_its_reader(store: Store, small_pieces: None) -> None:
+    file, mirrored = _opened(_large(store, 4 * MIB))
+    with file.open() as opened:
+        opened.read(MIB, 0)
+        opened.read(MIB, MIB)
+        mirrored.settle()
+        store.put(f"large-0/{file.name}", bytes(4 * MIB))
+        assert len(opened.read(MIB, 2 * MIB)) == MIB, "fetched before the change"
+        for _ in range(2):
+            with pytest.raises(LogChangedError):
+                opened.read(MIB, 3 * MIB)
+
+
+def test_a_fetch_that_is_stopped_can_be_begun_again(store: Store, small_pieces: None) -> None:
+    path = _large(store, 12 * MIB)
+    file, mirrored = _opened(path)
+    asked = list[int]()
+
+    def stop_at_the_third(size_bytes: int) -> None:
+        asked.append(size_bytes)
+        if len(asked) > 2:
+            raise CleaningAbortedError(path="large-0")
+
+    with pytest.raises(CleaningAbortedError), MIRROR.whole(path, stop_at_the_third):
+        pass
+    assert (mirrored.present_bytes, file.path.stat().st_blocks) == (0, 0)
+    with MIRROR.whole(path):
+        assert mirrored.present_bytes == 12 * MIB
+
+
 def test_a_header_is_read_without_its_segment(store: Store) -> None:
     file = files_in(_large(store, 40 * MIB)).file("00000000000000000000.log")
     with file.open() as opened:
         assert len(opened.read(61, 30 * MIB)) == 61
     mirrored = MIRROR.file(file.path)  # type: ignore[arg-type]
     assert mirrored is not None
-    assert mirrored.present_bytes == mirror.BLOCK_BYTES
+    assert mirrored.present_bytes == mirrored_file.BLOCK_BYTES
 
 
 def test_the_scratch_keeps_only_so_much(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +405,7 @@ def test_nothing_is_changed_in_place(arguments: tuple[str, ...], log_dir: Path, 
     before = store.all_keys()
     ran = kcompact(*arguments, address, *(COMPACT if arguments[0] == "clean" else ()))
     assert ran.code == 4
-    assert "nothing is changed in a bucket" in ran.err
+    assert ran.err.count("nothing is changed in a bucket") == 1
     assert store.all_keys() == before
     assert {request.method for request in store.proxy.requests} == {"GET"}
 

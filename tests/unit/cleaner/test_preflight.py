@@ -49,8 +49,9 @@ def no_permission(name: str) -> Harm:
     def harm(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         really = os.access
 
-        def answer(path: Any, mode: int, **options: Any) -> bool:
-            return Path(path).name != name and really(path, mode, **options)
+        def answer(path: Any, mode: int, *, dir_fd: int | None = None, **options: Any) -> bool:
+            directory = Path(path) if dir_fd is None else Path(f"/proc/self/fd/{dir_fd}").readlink()
+            return directory.name != name and really(path, mode, dir_fd=dir_fd, **options)
 
         monkeypatch.setattr(os, "access", answer)
 

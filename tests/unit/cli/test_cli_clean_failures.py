@@ -289,7 +289,7 @@ def link(path: Path) -> None:
 
 
 @pytest.mark.parametrize("replace", [link, Path.touch, Path.mkdir])
-@pytest.mark.parametrize("call", ["listdir", "rmdir"])
+@pytest.mark.parametrize("call", ["stat", "rmdir"])
 def test_a_staging_directory_that_is_replaced_at_the_end(
     call: str, replace: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

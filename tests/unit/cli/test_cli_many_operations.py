@@ -22,11 +22,10 @@ from tests.support.counted_calls import Calls, counted_calls
 COMMANDS = ("plan", "inspect", "doctor")
 NUMBERS = (4, 10, 16)
 NUMBERS_FOR_LINES = (40, 100, 160)
-OPENS_AND_STATS = {"plan": (10, 22), "inspect": (13, 25), "doctor": (16, 32)}
+OPENS_AND_STATS = {"plan": (9, 21), "inspect": (12, 24), "doctor": (15, 31)}
 """Of each further partition of three segments."""
-CHECKPOINT_READS = {"plan": 1, "inspect": 1, "doctor": 3}
-"""How often each checkpoint of the log directory is read. `doctor` also checks the form of the files and what they say
-about the shutdown, whatever its partitions are."""
+CHECKPOINT_READS = {"plan": 1, "inspect": 1, "doctor": 2}
+"""How often each checkpoint of the log directory is read. `doctor` also checks the form of the files."""
 
 
 def write(log_dir: Path, number: int) -> Path:

@@ -194,12 +194,12 @@ IN_RECOVERY = """
 import os, signal, sys
 from kcompact.swap import recovery
 from kcompact.cleaner import round as rounds
-real = recovery.recover
-def recover(directory, **options):
+real = recovery.begin_recovery
+def begin(directory, **options):
     if directory.name == "orders-1":
         os.kill(os.getpid(), signal.SIGTERM)
     return real(directory, **options)
-rounds.recover = recovery.recover = recover
+rounds.begin_recovery = recovery.begin_recovery = begin
 from kcompact.__main__ import main
 main()
 """

@@ -204,6 +204,12 @@ def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [2, 2, 2, 2, 1]
 
 
+def test_too_many_bytes_for_an_array_are_an_error() -> None:
+    size = np.array([1 << 30, -1, 1 << 30])
+    with pytest.raises(OverflowError, match="2,147,483,648 bytes"):
+        arrow.binary_array(np.zeros(1, np.uint8), np.zeros(3, np.int64), size)
+
+
 def test_pieces_for_arrays_with_small_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "_PIECE_BYTES", 5)
     assert pq.read_table(arrow_file(DATA, "parquet", tmp_path)).to_pylist() == expected(DATA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,7 @@ class MemoryFiles:
     def is_closed(self, name: str) -> bool:
         return False
 
-    def on_disk(self) -> AbstractContextManager[None]:
+    def on_disk(self, take: Callable[[int], None]) -> AbstractContextManager[None]:
         raise NotImplementedError
 
     def identity(self, name: str) -> FileIdentity:

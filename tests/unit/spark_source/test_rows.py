@@ -283,6 +283,21 @@ def test_damage_can_be_left_out_and_is_logged(view: str, tmp_path: Path, caplog:
     assert "are not listed" in caplog.text
 
 
+def test_the_view_of_damage_has_what_is_left_out(tmp_path: Path) -> None:
+    directory = many_batches(tmp_path, 20)
+    log = next(directory.glob("*.log"))
+    size = log.stat().st_size // 20
+    assert rows_in(directory, view="damage") == []
+    damage(log, size * 10 + 70)
+    (row,) = rows_in(directory, view="damage")
+    assert row["problem"].startswith("checksum 0x")
+    del row["problem"]
+    expected = {"segment": 0, "position": size * 10, "size": size, "offset": 10, "isGivenUp": False}
+    assert row == {"topic": "ones", "partition": 3, **expected}
+    assert rows_in(directory, view="damage", endingOffset="10") == []
+    assert rows_in(directory, view="damage", columns="size,offset") == [{"size": size, "offset": 10}]
+
+
 def test_damage_is_an_error_in_the_view_latest_in_any_case(tmp_path: Path) -> None:
     directory = many_batches(tmp_path, 20)
     damage(next(directory.glob("*.log")), 700)

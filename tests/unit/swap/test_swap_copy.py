@@ -413,16 +413,16 @@ def test_a_marker_that_appears_while_a_partition_is_added(log_dir: Path, tmp_pat
 def test_space_for_everything_is_required_first(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = log_dir / "inventory-0"
     with pytest.raises(NotEnoughSpaceError) as full, disk(monkeypatch, free_bytes=0):
-        Output(tmp_path / "out", log_dir=log_dir).require_space([partition])
+        Output(tmp_path / "out", log_dir=log_dir).require_space([partition], lambda path: False, 1)
     needed_bytes = full.value.needed_bytes
     assert not (tmp_path / "out").exists()
     files = [path for path in partition.iterdir() if path.is_file()]
     assert needed_bytes > sum(-(-path.stat().st_size // BLOCK_BYTES) * BLOCK_BYTES for path in files) + BLOCK_BYTES
     with disk(monkeypatch, free_bytes=needed_bytes + BLOCK_BYTES):
-        Output(tmp_path / "out", log_dir=log_dir).require_space([partition])
+        Output(tmp_path / "out", log_dir=log_dir).require_space([partition], lambda path: False, 1)
     copy_log_dir(log_dir, tmp_path / "out", only=("inventory-0",))
     with disk(monkeypatch, free_bytes=needed_bytes - BLOCK_BYTES):  # It is there already.
-        Output(tmp_path / "out", log_dir=log_dir).require_space([partition])
+        Output(tmp_path / "out", log_dir=log_dir).require_space([partition], lambda path: False, 1)
 
 
 BLOCK_BYTES = 65536

@@ -10,6 +10,7 @@ import pytest
 
 from kcompact.errors import RecoveryNeededError
 from kcompact.swap import recovery
+from kcompact.swap.recovery_end import RecoveryReport
 from kcompact.swap.steps import Observer
 from tests.support import crash
 from tests.support.crash import GROUPS, Scene, broker_round, latest_values, listing, log_of, stopped_states
@@ -19,7 +20,7 @@ def broker_files(scene: Scene) -> list[str]:
     return sorted(path.name for path in scene.directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted"))
 
 
-def recover(state: Scene, observer: Observer | None = None) -> recovery.RecoveryReport:
+def recover(state: Scene, observer: Observer | None = None) -> RecoveryReport:
     return recovery.recover(state.directory, log_dir=state.log_dir, foreign=True, after_step=observer)
 
 

@@ -14,7 +14,7 @@ from kcompact.errors import KcompactError, LogChangedError, RefusedError
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments
-from kcompact.swap.staging import create_staging, hand_over
+from kcompact.swap.staging import create_staging
 from tests.support import swapped_links
 from tests.support.crash import Scene, log_of
 from tests.support.swapped_links import attacked_at, make_scene, state_of, swap_for_link, swapping
@@ -97,18 +97,12 @@ def put_a_link(path: Path) -> None:
 
 @pytest.mark.parametrize("touch", [link_to_it, rewrite, replace_it, put_a_link, lambda path: path.chmod(0o666)])
 def test_a_staged_file_that_was_touched_after_it_was_handed_over(scene: Scene, touch: swapped_links.Touch) -> None:
-    seals = hand_over(scene.directory, scene.staging, scene.cleaned)
+    complete = carry_over(scene.directory, scene.staging, scene.cleaned[0])
     touch(scene.directory / scene.staging / scene.cleaned[0].files[0].staged_as)
     before = {path.name: path.read_bytes() for path in scene.directory.glob("0*")}
     with pytest.raises(KcompactError, match=r"changed or replaced after kcompact had written it|now it is missing"):
-        replace_segments(scene.directory, scene.staging, scene.cleaned[0], lambda: None, seals=seals)
+        replace_segments(scene.directory, scene.staging, scene.cleaned[0], lambda: None, complete=complete)
     assert {path.name: path.read_bytes() for path in scene.directory.glob("0*")} == before
-
-
-def test_a_staged_file_with_a_second_name_is_not_handed_over(scene: Scene) -> None:
-    link_to_it(scene.directory / scene.staging / scene.cleaned[0].files[0].staged_as)
-    with pytest.raises(LogChangedError, match="has a second name"):
-        hand_over(scene.directory, scene.staging, scene.cleaned)
 
 
 def test_a_foreign_file_in_the_place_of_a_staged_one_is_not_given_away(scene: Scene, tmp_path: Path) -> None:

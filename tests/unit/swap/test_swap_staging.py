@@ -70,7 +70,7 @@ def test_what_root_makes_is_its_own_until_it_is_complete(scene: Scene) -> None:
     assert owners() == [(0, 0)]
     write_manifest(scene.directory, staging, scene.cleaned, identity=IDENTITY, end_offset=None)
     assert owners() == [(0, 0), (1234, 2345)]
-    hand_over(scene.directory, staging, ())
+    hand_over(scene.directory, staging)
     assert owners() == [(1234, 2345), (1234, 2345)]
     take_back(scene.directory, staging)
     assert owners() == [(0, 0), (1234, 2345)]
@@ -81,7 +81,7 @@ def test_between_two_waves_the_owner_cannot_keep_the_directory_open(scene: Scene
     os.chown(scene.directory, 1234, 2345)
     staging = create_staging(scene.directory)
     write_manifest(scene.directory, staging, scene.cleaned, identity=IDENTITY, end_offset=None)
-    hand_over(scene.directory, staging, ())
+    hand_over(scene.directory, staging)
     (scene.directory / staging).chmod(0o777)
     (scene.directory / staging / "1.log").touch()
     with pytest.raises(LogChangedError, match=r"1\.log: was put there by another process"):
