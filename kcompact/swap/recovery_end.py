@@ -190,7 +190,7 @@ def stopped(directory: OpenDirectory, problem: OSError) -> RecoveryNeededError:
     """Return the error for a recovery of which a step failed. Raises OSError."""
     return RecoveryNeededError(
         path=directory.path,
-        problem=f"recovery stopped: {', '.join((*getattr(problem, '__notes__', ()), problem.strerror or ''))}",
+        problem=f"recovery stopped: {': '.join((*getattr(problem, '__notes__', ()), problem.strerror or ''))}",
         files=unfinished_names(directory.names()),
         hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {shell_word(directory.path)}` again.",
     )

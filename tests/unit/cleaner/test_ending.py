@@ -22,17 +22,15 @@ from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import CleaningAbortedError
 from kcompact.plan.options import PlanOptions
-from kcompact.swap import checkpoint
 from kcompact.swap.recovery import recover
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, digest, kcompact, partition, settings, values
 from tests.support.copies import read_files
+from tests.support.grouped_ends import CHECKPOINT, NAMES, counted_writes, stagings
 from tests.torture.system_calls import Call, observed
 
 COMPACT = {"cleanup.policy": "compact"}
 PLAN = PlanOptions(now_ms=log_dsl.time_of("10:00"))
-CHECKPOINT = "cleaner-offset-checkpoint"
-NAMES = ("a-0", "b-0", "c-3", "d-1", "e-0")
 
 
 def write(log_dir: Path, names: Sequence[str] = NAMES) -> Path:
@@ -59,25 +57,6 @@ def offsets(log_dir: Path) -> dict[str, int]:
     return {f"{topic}-{number}": int(offset) for topic, number, offset in map(str.split, lines)}
 
 
-def stagings(log_dir: Path) -> list[str]:
-    return sorted(path.parent.name for path in log_dir.glob("*/.kcompact-*"))
-
-
-@contextmanager
-def counted_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Yield how many checkpoints each write of the file sets."""
-    sizes: list[int] = []
-    really = checkpoint.write_checkpoints
-
-    def counting(log_dir: Path, wanted: dict[object, int]) -> None:
-        sizes.append(len(wanted))
-        really(log_dir, wanted)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ending, "write_checkpoints", counting)
-        yield sizes
-
-
 @pytest.mark.parametrize(("together", "writes"), [(1, [1] * 5), (2, [2, 2, 1]), (3, [3, 2]), (64, [5])])
 def test_any_grouping_gives_the_same_files(
     together: int, writes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +67,7 @@ def test_any_grouping_gives_the_same_files(
     for name in NAMES:
         assert clean_log_dir(alone / name, COMPACT, plan_options=PLAN).exit_code == 0
     monkeypatch.setattr(ending, "MOST_TOGETHER", together)
-    with counted_writes(monkeypatch) as sizes:
+    with counted_writes(monkeypatch, ending) as sizes:
         result = run(grouped)
     assert sizes == writes
     assert [each.status for each in result.partitions] == ["cleaned"] * 5
@@ -105,7 +84,7 @@ def test_a_group_ends_when_its_oldest_partition_has_waited_long_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ending, "MOST_WAIT_S", 0.0)
-    with counted_writes(monkeypatch) as sizes:
+    with counted_writes(monkeypatch, ending) as sizes:
         run(write(tmp_path / "data"))
     assert sizes == [1] * 5
 

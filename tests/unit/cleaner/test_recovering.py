@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,12 +23,11 @@ from kcompact.swap.recovery_end import RecoveryReport
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, kcompact, partition, settings, values
 from tests.support.copies import read_files
+from tests.support.grouped_ends import CHECKPOINT, NAMES, counted_writes, stagings
 from tests.torture.system_calls import Call, observed
 
 COMPACT = {"cleanup.policy": "compact"}
 PLAN = PlanOptions(now_ms=log_dsl.time_of("10:00"))
-CHECKPOINT = "cleaner-offset-checkpoint"
-NAMES = ("a-0", "b-0", "c-3", "d-1", "e-0")
 UNFINISHED = f"{CHECKPOINT}.tmp"
 
 
@@ -67,10 +66,6 @@ def offsets(log_dir: Path) -> dict[str, int]:
     return {name: offset for name, offset in every.items() if name in NAMES and offset}
 
 
-def stagings(log_dir: Path) -> list[str]:
-    return sorted(path.parent.name for path in log_dir.glob("*/.kcompact-*"))
-
-
 def recovered(data: Path) -> Recovered:
     with log_dir_lock(data) as lock:
         return recover_each([data / name for name in NAMES], lambda each: begin_recovery(each, log_dir=data, lock=lock))
@@ -79,21 +74,6 @@ def recovered(data: Path) -> Recovered:
 def assert_complete(data: Path) -> None:
     assert (offsets(data), stagings(data)) == (dict.fromkeys(NAMES, 6), [])
     assert all(values(data / name) == COMPACTED for name in NAMES)
-
-
-@contextmanager
-def counted_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Yield how many checkpoints each write of the file sets."""
-    sizes: list[int] = []
-    really = checkpoint.write_checkpoints
-
-    def counting(log_dir: Path, wanted: Mapping[object, int]) -> None:
-        sizes.append(len(wanted))
-        really(log_dir, wanted)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(recovery_end, "write_checkpoints", counting)
-        yield sizes
 
 
 @pytest.mark.parametrize(("together", "writes"), [(1, [1] * 5), (2, [2, 2, 1]), (64, [5])])
@@ -106,7 +86,7 @@ def test_any_grouping_gives_the_same_files(
         assert recover(alone / name, log_dir=alone).checkpoint == 6
     monkeypatch.setattr(ending, "MOST_TOGETHER", together)
     settings = ("--config", "cleanup.policy=compact", "--now", "2024-01-01T10:00Z") if command == "clean" else ()
-    with counted_writes(monkeypatch) as sizes:
+    with counted_writes(monkeypatch, recovery_end) as sizes:
         ran = kcompact(command, "--json", *settings, left)
     assert (ran.code, sizes) == (0, writes)
     assert {
@@ -215,6 +195,18 @@ def test_one_that_cannot_get_its_checkpoint_does_not_keep_the_others_from_theirs
     assert isinstance(results[left / "c-3"], KcompactError) is fails
     assert offsets(left) == {name: 6 for name in NAMES if name != "c-3"}
     assert stagings(left) == (["c-3"] if keeps_staging else [])
+
+
+def test_a_step_that_fails_is_named_with_its_reason(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(path: object, **_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", failing)
+        results = recovered(left)
+    (staging,) = (left / "a-0").glob(".kcompact-*")
+    problem = f"recovery stopped: rmdir {staging.name}: {os.strerror(errno.EIO)}"
+    assert problem in str(results[left / "a-0"])
 
 
 def test_a_damaged_checkpoint_stays_and_the_partitions_are_recovered(left: Path) -> None:

@@ -1,0 +1,35 @@
+"""Partitions that end in groups: the log directory of the tests, and what a write of its checkpoints sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kcompact.swap import checkpoint
+
+CHECKPOINT = "cleaner-offset-checkpoint"
+NAMES = ("a-0", "b-0", "c-3", "d-1", "e-0")
+
+
+def stagings(log_dir: Path) -> list[str]:
+    """Return the names of the partitions that have a staging directory."""
+    return sorted(path.parent.name for path in log_dir.glob("*/.kcompact-*"))
+
+
+@contextmanager
+def counted_writes(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Iterator[list[int]]:
+    """Yield how many checkpoints each write of the file by a module sets."""
+    sizes: list[int] = []
+    really = checkpoint.write_checkpoints
+
+    def counting(log_dir: Path, wanted: Sized) -> None:
+        sizes.append(len(wanted))
+        really(log_dir, wanted)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_checkpoints", counting)
+        yield sizes
