@@ -74,7 +74,7 @@ class Mirror:
         self._buckets: dict[str, Bucket] = {}
         self._files: dict[str, MirroredFile] = {}
         self._unused: dict[str, tuple[MirroredFile, int]] = {}
-        """Files that are not being read, and their bytes. The one that was used last is at the end."""
+        """Files that nobody reads now, with the bytes of each in the scratch. The one that was read last is last."""
         self._kept_bytes = 0
         self.orphans: dict[str, Orphans] = {}
         """The attempts that were found, by address."""
@@ -242,7 +242,7 @@ class Mirror:
                     oldest.drop()
 
     def _count_no_more(self, file: MirroredFile) -> bool:
-        """Take a file out of those that are not being read, and return whether it was one."""
+        """Remove a file from `_unused`, with its bytes, and return whether it was there."""
         _, kept_bytes = self._unused.pop(os.fspath(file.path), (file, None))
         self._kept_bytes -= kept_bytes or 0
         return kept_bytes is not None

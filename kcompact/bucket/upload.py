@@ -48,8 +48,8 @@ def publish(
     """Upload the files of a directory, or those with some `names`, and create the manifest `key` with them.
 
     `manifest` has everything but the files. `take` is called with the bytes of each request before it is sent; it may
-    wait, or raise to stop. Raises RefusedError if another run has published
-    the directory meanwhile, StorageError. After an error the directory is not there, unless its manifest is.
+    wait, or raise to stop. Raises RefusedError if another run has published the directory meanwhile, StorageError.
+    After an error the directory is not there, unless its manifest is.
     """
     names = frozenset(os.listdir(directory)) if names is None else names & frozenset(os.listdir(directory))  # noqa: PTH208
     keys = {name: _below(key, f"{manifest.attempt}/{name}") for name in sorted(names)}

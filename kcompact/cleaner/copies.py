@@ -120,7 +120,7 @@ def _copied(cleaning: Cleaning, output: Output) -> CleanResult:
     finished = output.finished(plan.log, recipe, checkpoint_offset=checkpoint_offset)
     if finished is not None:
         return _resumed(plan, finished, output)
-    if output.is_uploaded and cleaning.executor.whole_bytes >= 0:
+    if isinstance(output, BucketOutput) and cleaning.executor.whole_bytes >= 0:
         return _copied_by_task(cleaning, output)
     with plan.log.files.on_disk(output.pace(cleaning.progress.check).take):
         return _written(cleaning, output, recipe, checkpoint_offset)
@@ -134,10 +134,9 @@ class _CopyTask(NamedTuple):
     options: CleanOptions
 
 
-def _copied_by_task(cleaning: Cleaning, output: Output) -> CleanResult:
+def _copied_by_task(cleaning: Cleaning, output: BucketOutput) -> CleanResult:
     """Have one worker fetch, clean and upload the partition: no bytes of its log come to this process."""
     plan, options = cleaning.plan, cleaning.options
-    assert isinstance(output, BucketOutput)
     task = _CopyTask(for_a_worker(plan), output.part(plan.log.directory), options)
     size_bytes = sum(segment.size_bytes for segment in plan.segments or plan.log.segments)
     whole = Whole(("scan", "write") if plan.eligible else (), size_bytes, options.memory_bytes)

@@ -204,7 +204,7 @@ def _require_nothing_begun(directory: OpenDirectory, staging: str) -> None:
 
 
 def _is_there(directory: OpenDirectory, staging: str) -> bool:
-    """Return whether there is a staging directory. Raises LogChangedError if it is not the one that is held open."""
+    """Return whether the staging directory is there. Raises LogChangedError if another directory has its name."""
     status = directory.status(staging)
     if status is None:
         return False

@@ -211,8 +211,9 @@ class Output:
     def require_space(self, directories: Sequence[Path], together: Callable[[Path], bool], threads: int) -> None:
         """Raise NotEnoughSpaceError if the file system cannot hold what is still to be copied of these directories.
 
-        A compacted copy counts as large as its source. Of those that are copied `together`, `threads` many are copied
-        at the same time: only an output that is uploaded depends on it. Raises RefusedError, StorageError.
+        A compacted copy counts as large as its source. Directories for which `together` is true are copied at the same
+        time, at most `threads` of them; only an output that is uploaded needs to know that. Raises RefusedError,
+        StorageError.
         """
         free_bytes, block_bytes, _ = Disk.of(self.path)
         left = [path for path in (*directories, *self._set_aside) if path.name not in self._records]
