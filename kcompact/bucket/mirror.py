@@ -12,7 +12,6 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -233,6 +232,11 @@ class Mirror:
         finally:
             with self._guard:
                 file.users -= 1
+                last = not file.users
+            if last:
+                file.settle()  # What is still on its way is in the scratch too.
+            with self._guard:
+                self._count_no_more(file)
                 if not file.users and file.present_bytes:
                     self._unused[os.fspath(file.path)] = (file, file.present_bytes)
                     self._kept_bytes += file.present_bytes
@@ -255,22 +259,19 @@ class Mirror:
         Raises as `MirroredFile.fetch` and `MirroredFile.verify`.
         """
         files = self._files_in(directory)
-        flights = list[Future[None]]()
         try:
             with ExitStack() as stack:
                 for file in files:
                     stack.enter_context(self.using(file))
                 of_files = [file.begin(0, file.remote.size_bytes, take) for file in files]
-                flights += itertools.chain(*of_files)
+                for flight in itertools.chain(*of_files):
+                    stack.callback(flight.cancel)
                 for file, needed in zip(files, of_files, strict=True):
                     for flight in needed:
                         flight.result()
                     file.verify()
                 yield
         finally:
-            for flight in flights:
-                flight.cancel()
-            wait(flights)
             with self._guard:
                 for file in files:
                     if self._count_no_more(file):

@@ -182,21 +182,37 @@ def test_an_error_of_a_request_ahead_is_that_of_its_reader(store: Store, small_p
                 opened.read(MIB, 3 * MIB)
 
 
-def test_a_fetch_that_is_stopped_can_be_begun_again(store: Store, small_pieces: None) -> None:
+@pytest.mark.parametrize("stopped", [0, 2], ids=["before the others arrive", "after two have arrived"])
+def test_a_fetch_that_is_stopped_can_be_begun_again(stopped: int, store: Store, small_pieces: None) -> None:
+    """Nothing is kept, whether it had arrived or was on its way."""
     path = _large(store, 12 * MIB)
     file, mirrored = _opened(path)
-    asked = list[int]()
+    numbers = itertools.count()
+    store.proxy.decide = lambda request: time.sleep(0.1)
 
-    def stop_at_the_third(size_bytes: int) -> None:
-        asked.append(size_bytes)
-        if len(asked) > 2:
+    def stop(size_bytes: int) -> None:
+        if next(numbers) == stopped:
             raise CleaningAbortedError(path="large-0")
 
-    with pytest.raises(CleaningAbortedError), MIRROR.whole(path, stop_at_the_third):
+    with pytest.raises(CleaningAbortedError), MIRROR.whole(path, stop):
         pass
     assert (mirrored.present_bytes, file.path.stat().st_blocks) == (0, 0)
     with MIRROR.whole(path):
         assert mirrored.present_bytes == 12 * MIB
+
+
+def test_what_was_requested_ahead_of_the_last_reader_is_counted(
+    store: Store, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the scratch keeps it although it has no room."""
+    monkeypatch.setattr(mirror, "KEPT_BYTES", 2 * MIB)
+    file, mirrored = _opened(_large(store, 8 * MIB))
+    with file.open() as opened:
+        opened.read(MIB, 0)
+        store.proxy.decide = lambda request: time.sleep(0.2) if "2097152-" in str(request.headers) else None
+        opened.read(MIB, MIB)
+    mirrored.settle()
+    assert (mirrored.present_bytes, file.path.stat().st_blocks) == (0, 0)
 
 
 def test_a_header_is_read_without_its_segment(store: Store) -> None:
