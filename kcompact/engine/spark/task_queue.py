@@ -51,13 +51,31 @@ class _Job:
 
 
 class _Request:
-    """A piece of work, and the job that runs it once there is one."""
+    """A piece of work, and the job that runs it once there is one. `stopped` is what its check has raised."""
 
-    def __init__(self, piece: Piece, *, alone: bool) -> None:
+    def __init__(self, piece: Piece, check: Callable[[], None], *, alone: bool) -> None:
         self.piece = piece
         self.alone = alone
         self.job: _Job | None = None
         self.result: Future[bytes] = Future()
+        self.stopped: BaseException | None = None
+        self._check = check
+        self._has_ended = threading.Event()
+        self.result.add_done_callback(lambda result: self._has_ended.set())
+
+    def look(self) -> None:
+        """Stop if the check says so."""
+        try:
+            self._check()
+        except BaseException as problem:
+            self.stopped = problem
+            self._has_ended.set()
+
+    def wait(self) -> None:
+        """Wait for the result or a stop. Raises what the check has raised."""
+        self._has_ended.wait()
+        if self.stopped is not None:
+            raise self.stopped
 
 
 class TaskQueue:
@@ -81,19 +99,21 @@ class TaskQueue:
         self._jobs = ThreadPoolExecutor(JOBS, "kcompact-job")
         self._changed = threading.Condition()
         self._waiting: list[_Request] = []
+        self._watched: list[_Request] = []
         self._in_flight = 0
         self._has_ended = False
-        threading.Thread(target=self._begin_jobs, name="kcompact-tasks", daemon=True).start()
+        for target, name in ((self._begin_jobs, "kcompact-tasks"), (self._watch, "kcompact-stops")):
+            threading.Thread(target=target, name=name, daemon=True).start()
 
     def result(self, piece: Piece, check: Callable[[], None]) -> bytes:
-        """Run a piece and return its result. Calls `check` meanwhile, which may raise.
+        """Run a piece and return its result. Calls `check` meanwhile, from another thread; it may raise.
 
         A piece whose job has failed is run again alone. Raises the exception of `run` if that fails too. After an
         exception of `check` the piece does not run any more.
         """
         with contextlib.suppress(_JobFailedError):
-            return self._result(_Request(piece, alone=False), check)
-        return self._result(_Request(piece, alone=True), check)
+            return self._result(_Request(piece, check, alone=False))
+        return self._result(_Request(piece, check, alone=True))
 
     def end(self) -> None:
         """Begin no more jobs. Does not wait for one that runs."""
@@ -102,18 +122,33 @@ class TaskQueue:
             self._changed.notify_all()
         self._jobs.shutdown(wait=False, cancel_futures=True)
 
-    def _result(self, request: _Request, check: Callable[[], None]) -> bytes:
+    def _result(self, request: _Request) -> bytes:
         with self._changed:
             self._waiting.append(request)
+            self._watched.append(request)
             self._changed.notify_all()
         try:
-            check()
-            while not _is_done(request.result):
-                check()
+            request.look()
+            request.wait()
         except BaseException:
             self._withdraw(request)
             raise
+        finally:
+            with self._changed:
+                self._watched.remove(request)
         return request.result.result()
+
+    def _watch(self) -> None:
+        """Look for each thread that waits whether it is to stop. A hundred that wake up to look cost far more."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._watched or self._has_ended)
+                watched = list(self._watched)
+            if not watched:
+                return
+            for request in watched:
+                request.look()
+            time.sleep(POLL_S)
 
     def _begin_jobs(self) -> None:
         while True:
@@ -181,15 +216,6 @@ class TaskQueue:
             if not job.wanted:
                 self._cancel(job.group, job.ended.wait)
                 return
-
-
-def _is_done(result: Future[bytes]) -> bool:
-    """Wait for a result, at most POLL_S, and return whether it is there."""
-    try:
-        result.exception(POLL_S)
-    except TimeoutError:
-        return False
-    return True
 
 
 class _JobFailedError(Exception):
