@@ -20,8 +20,8 @@ from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Mani
 from kcompact.bucket.mirrored_file import ListedFile, Listing, MirroredFile
 from kcompact.bucket.path import BucketPath, parts_of
 from kcompact.bucket.remote import Bucket, RemoteObject
-from kcompact.bucket.scratch import scratch_directory
-from kcompact.errors import CorruptCheckpointError, LogChangedError, RefusedError, storage_error
+from kcompact.bucket.scratch import scratch_directory, scratch_errors
+from kcompact.errors import CorruptCheckpointError, LogChangedError, RefusedError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -94,7 +94,7 @@ class Mirror:
         name, key = parts_of(address)
         bucket = self.bucket(name)
         root = scratch_directory() / name
-        with self._written():
+        with scratch_errors():
             root.mkdir(parents=True, exist_ok=True)
         target = PurePosixPath(key)
         if parse_file_name(target.name) is not None and str(target.parent) != ".":
@@ -141,7 +141,7 @@ class Mirror:
     def _make_by_manifest(
         self, bucket: Bucket, root: BucketPath, directory: str, manifest: Manifest, by_key: dict[str, RemoteObject]
     ) -> None:
-        with self._written():
+        with scratch_errors():
             (root / directory).mkdir(parents=True, exist_ok=True)
         for file in manifest.files:
             key = f"{directory}/{manifest.attempt}/{file.name}".lstrip("/")
@@ -160,18 +160,17 @@ class Mirror:
             if self._files[local].remote != remote:
                 raise LogChangedError(path=path, problem="was replaced since it was listed")
             return
-        try:
-            os.makedirs(os.fspath(path.parent), exist_ok=True)  # noqa: PTH103 - `Path.mkdir` prints the local path
-            descriptor = os.open(local, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with scratch_errors():
+            try:
+                os.makedirs(os.fspath(path.parent), exist_ok=True)  # noqa: PTH103 - `Path.mkdir` prints the local path
+                descriptor = os.open(local, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError):
+                raise RefusedError(path=path, problem="is an object, and others are below its name") from None
             try:
                 os.ftruncate(descriptor, remote.size_bytes)
                 os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             finally:
                 os.close(descriptor)
-        except (FileExistsError, NotADirectoryError, IsADirectoryError):
-            raise RefusedError(path=path, problem="is an object, and others are below its name") from None
-        except OSError as problem:
-            raise storage_error(scratch_directory(), problem) from None
         file = MirroredFile(bucket, path, listed)
         self._files[local] = file
         if path.name in _BESIDE:
@@ -199,15 +198,8 @@ class Mirror:
             for name, data in content.items():
                 path = root / parent / name if parent else root / name
                 if not path.exists():
-                    with self._written():
+                    with scratch_errors():
                         path.write_bytes(data)
-
-    @contextmanager
-    def _written(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as problem:
-            raise storage_error(scratch_directory(), problem) from None
 
     def take_orphans(self) -> list[Orphans]:
         """Return the attempts that were found since the last call."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from kcompact.bucket.path import BucketPath
 from kcompact.bucket.remote import Bucket, RemoteObject, requests
-from kcompact.bucket.scratch import how_to_move_scratch, scratch_directory
-from kcompact.errors import CorruptCheckpointError, storage_error
+from kcompact.bucket.scratch import scratch_errors
+from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checksum import crc32c
 
 WHOLE_BYTES = 8 << 20
@@ -165,7 +165,7 @@ class MirroredFile:
                     self.present_bytes += min(BLOCK_BYTES, self.remote.size_bytes - number * BLOCK_BYTES)
 
     def _write(self, end: int, data: memoryview) -> None:
-        try:
+        with scratch_errors():
             descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 while data:
@@ -174,10 +174,6 @@ class MirroredFile:
                 os.utime(descriptor, ns=(self.listed.mtime_ns, self.listed.mtime_ns))
             finally:
                 os.close(descriptor)
-        except OSError as problem:
-            raise storage_error(
-                scratch_directory(), problem, operation=f"write the scratch; {how_to_move_scratch()}"
-            ) from None
 
     def verify(self) -> None:
         """Raise CorruptCheckpointError if the content, all of it fetched, is not the one in the manifest."""

@@ -15,12 +15,13 @@ import shutil
 import stat
 import tempfile
 import threading
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, BucketPath, is_address
-from kcompact.errors import storage_errors
+from kcompact.errors import NotEnoughSpaceError, storage_error, storage_errors
 from kcompact.host.process_end import undone_at_abrupt_end
 
 _LOCK = ".lock-of-scratch"
@@ -51,9 +52,30 @@ def use_scratch_in(directory: str) -> None:
     _PLACE[os.getpid()] = directory
 
 
-def how_to_move_scratch() -> str:
-    """Return in words what names another place for the scratch of this process."""
-    return f"{'spark.local.dir' if os.getpid() in _PLACE else 'TMPDIR'} names another place"
+def hint_of_scratch() -> str:
+    """Return in words what helps if the scratch of this process is full."""
+    where = "spark.local.dir" if os.getpid() in _PLACE else "TMPDIR"
+    return f"Partitions of a bucket are kept in the scratch for a while; {where} names another place."
+
+
+@contextmanager
+def needs_scratch_space() -> Iterator[None]:
+    """Have a NotEnoughSpaceError of the block say what helps if the scratch is full."""
+    try:
+        yield
+    except NotEnoughSpaceError as problem:
+        problem.args = (problem.args[0], hint_of_scratch())
+        raise
+
+
+@contextmanager
+def scratch_errors() -> Iterator[None]:
+    """Raise an OSError inside the block as the `storage_error` of the scratch, without the name of a file in it."""
+    with needs_scratch_space():
+        try:
+            yield
+        except OSError as problem:
+            raise storage_error(scratch_directory(), problem, operation="write the scratch") from None
 
 
 def as_path(text: str | os.PathLike[str]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import subprocess
@@ -175,6 +176,31 @@ def test_a_partition_above_the_scratch_space_is_an_error_of_its_own(
     found = {each["directory"].rpartition("/")[2]: each["status"] for each in ran.json["partitions"]}
     assert found == {"small-1": "cleaned", MISBEHAVES: "failed"}
     assert "spark.local.dir names another place" in ran.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk in memory")
+def test_a_scratch_that_fills_up_meanwhile(
+    started: Started, bucket: str, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may fill it after the task has looked."""
+    for name in ("small-1", MISBEHAVES):
+        write_partition(tmp_path / "logs" / name, total_bytes=60_000, segments=3, value_bytes=200)
+    output = f"s3://{bucket}/eu"
+    with monkeypatch.context() as patched:
+        patched.setattr(executor, "WholeTask", misbehaving_tasks.HasASmallScratch)
+        ran = _clean("spark", "--high-watermark", "leo", tmp_path / "logs", "--output", output)
+    assert ran.code == 7, ran.err
+    found = {each["directory"].rpartition("/")[2]: each["status"] for each in ran.json["partitions"]}
+    assert found == {"small-1": "cleaned", MISBEHAVES: "failed"}
+    assert "No space left on device" in ran.err
+    assert "spark.local.dir names another place" in ran.err
+    assert (tmp_path / NOTES).read_text() == "left: 0\n"
+    assert s3.keys(bucket, f"eu/{MISBEHAVES}") == []
+    again = _clean("spark", "--high-watermark", "leo", tmp_path / "logs", "--output", output)
+    assert (again.code, again.json["partitions"][0]["resumed"]) == (0, True), again.err
+    assert _clean("in-process", "--high-watermark", "leo", output, "--output", tmp_path / "fetched").code == 0
+    assert _clean("in-process", "--high-watermark", "leo", tmp_path / "logs", "--output", tmp_path / "local").code == 0
+    assert read_files(tmp_path / "fetched") == read_files(tmp_path / "local")
 
 
 @pytest.mark.parametrize(

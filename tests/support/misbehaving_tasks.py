@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from kcompact.bucket.remote import Bucket
+from kcompact.bucket.scratch import scratch_directory
 from kcompact.engine.spark.tasks import WholeTask
 from kcompact.host.disk import Disk
 from tests.support.patience import PATIENCE_S
@@ -134,6 +136,22 @@ class HasAFullDisk(WholeTask):
             return super().run()
         with mock.patch.object(Disk, "of", return_value=Disk(10_000, 4096)):
             return super().run()
+
+
+class HasASmallScratch(WholeTask):
+    """Has a real disk as scratch that is full long before the task expects it."""
+
+    def run(self) -> Any:
+        if not _misbehaves(self):
+            return super().run()
+        scratch = str(scratch_directory())
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", scratch], check=True)
+        try:
+            with mock.patch.object(Disk, "of", return_value=Disk(1 << 40, 4096)):
+                return super().run()
+        finally:
+            _note(self, f"left: {sum(each.is_file() for each in Path(scratch).rglob('*'))}")
+            subprocess.run(["umount", "--lazy", scratch], check=True)
 
 
 class NotesScratch(WholeTask):

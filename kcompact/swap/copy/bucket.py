@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from kcompact import __version__
 from kcompact.bucket.manifest import Manifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, parts_of
-from kcompact.bucket.scratch import as_path, how_to_move_scratch
+from kcompact.bucket.scratch import as_path, hint_of_scratch, needs_scratch_space
 from kcompact.bucket.upload import exists_already, new_attempt, publish, published
 from kcompact.errors import NotEnoughSpaceError, RefusedError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.host.disk import Disk
 from kcompact.log.files import files_in
 from kcompact.swap.copy.contents import LOG_DIR_FILES, PartitionContents, read_partition_contents
+from kcompact.swap.copy.files import UnfinishedCopy
 from kcompact.swap.copy.marker import CopyMarker, Record, file_states
 from kcompact.swap.copy.output import SHARED_BLOCKS, Output
 from kcompact.swap.open_directory import OpenDirectory
@@ -93,8 +95,17 @@ class BucketOutput(Output):
                 path=self.path,
                 needed_bytes=needed_bytes,
                 free_bytes=free_bytes,
-                hint=f"A partition is copied in the scratch before its upload; {how_to_move_scratch()}.",
+                hint=hint_of_scratch(),
             )
+
+    @needs_scratch_space()
+    def __enter__(self) -> Self:
+        return super().__enter__()
+
+    @contextmanager
+    def _new_directory(self, *arguments: Any, **options: Any) -> Iterator[UnfinishedCopy]:
+        with needs_scratch_space(), super()._new_directory(*arguments, **options) as unfinished:
+            yield unfinished
 
     def _kept(
         self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int], contents: PartitionContents
@@ -175,6 +186,7 @@ class BucketOutput(Output):
         file = files_in(source.parent).file(CLEAN_SHUTDOWN_FILE)
         return file.read().decode(errors="replace") if file.exists() else None
 
+    @needs_scratch_space()
     def _complete(self, marker: CopyMarker) -> None:
         """Upload the files that the directories of a log directory share, and their manifest: the copy is complete."""
         super()._complete(marker)

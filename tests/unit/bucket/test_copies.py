@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -13,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from kcompact.bucket import scratch
 from kcompact.bucket.manifest import MANIFEST, Manifest
 from kcompact.bucket.mirror import MIRROR
-from kcompact.bucket.path import BucketPath
+from kcompact.bucket.path import SCRATCH_PREFIX, BucketPath
 from kcompact.bucket.scratch import as_path
 from kcompact.bucket.upload import new_attempt, publish
 from kcompact.errors import NotEnoughSpaceError, RefusedError
@@ -141,6 +144,36 @@ def test_the_scratch_must_hold_what_is_fetched_at_the_same_time(
     output.require_space(directories, lambda path: True, 1)
     with pytest.raises(NotEnoughSpaceError, match="TMPDIR names another place"):
         output.require_space(directories, lambda path: True, 2)
+
+
+HINT = "Partitions of a bucket are kept in the scratch for a while; TMPDIR names another place."
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk in memory")
+@pytest.mark.parametrize("name", ["orders-0", "audit-0"])
+@pytest.mark.parametrize("source", ["directory", "bucket"])
+@pytest.mark.parametrize("blocks", [1, 3, 6, 7, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 4, 5, 8))])
+def test_a_scratch_that_fills_up_meanwhile(
+    blocks: int, source: str, name: str, log_dir: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may fill it after kcompact has looked."""
+    address = store.upload(log_dir, "source") if source == "bucket" else log_dir
+    small, target = tmp_path / "small", store.address("copies")
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={4 * blocks}k", "tmpfs", small], check=True)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setitem(scratch._ROOT, os.getpid(), small / f"{SCRATCH_PREFIX}small")
+            patched.setattr(Disk, "of", lambda path: Disk(1 << 40, 4096))
+            code, said = _clean(f"{address}/{name}", "--output", target)
+            left = [path for path in small.rglob("*") if path.is_file() and path.stat().st_blocks]
+    finally:
+        subprocess.run(["umount", "--lazy", small], check=True)
+    assert (code, re.findall("(?m)^.*names another place.$", said)) == (7, [HINT]), said
+    assert "No space left on device" in said
+    assert [path for path in left if f"{store.bucket}/copies/" in str(path)] == []
+    assert store.all_keys("copies/") == []
+    assert _clean(f"{log_dir}/{name}", "--output", target)[0] == 0
 
 
 def test_another_object_in_place_of_one_of_the_manifest(log_dir: Path, store: Store) -> None:
