@@ -16,12 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import kcompact
 from kcompact.engine.spark import OnSpark
+from kcompact.host import other_processes
+from kcompact.host.other_processes import OpenFiles
 from tests.bench import logs
 from tests.bench.__main__ import ROOT
 from tests.bench.cases import LogSpec, keys_for
@@ -33,11 +36,16 @@ _GB = 8_547_000
 
 @dataclass(frozen=True, kw_only=True)
 class Took:
-    """One cleaning. `tasks` are the starts and ends of the tasks; processor times are those of the driver."""
+    """One cleaning. `tasks` are the starts and ends of the tasks; processor times are those of the driver.
+
+    `looks_s` is its part for looking at the open files of other processes, which it does about once a second at most.
+    """
 
     partitions: int
     wall_s: float
     python_s: float
+    looks: int
+    looks_s: float
     jvm_s: float
     tasks: tuple[tuple[float, float], ...]
 
@@ -85,6 +93,15 @@ def drive(log_dir: str) -> None:
     for name, value in json.load(sys.stdin).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    look, looks = other_processes.look, list[float]()
+
+    def timed(devices: Collection[int]) -> OpenFiles:
+        began = time.thread_time()
+        found = look(devices)
+        looks.append(time.thread_time() - began)
+        return found
+
+    other_processes.look = timed
     before = resource.getrusage(resource.RUSAGE_SELF)
     kcompact.clean_log_dir(log_dir, logs.CONFIG, engine=OnSpark(spark)).raise_failure()
     after = resource.getrusage(resource.RUSAGE_SELF)
@@ -94,7 +111,8 @@ def drive(log_dir: str) -> None:
     jvm.wait()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     python_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"python_s": python_s, "jvm_s": children.ru_utime + children.ru_stime}))
+    jvm_s = children.ru_utime + children.ru_stime
+    print(json.dumps({"python_s": python_s, "looks": len(looks), "looks_s": sum(looks), "jvm_s": jvm_s}))
 
 
 def _tasks(events: Path) -> tuple[tuple[float, float], ...]:
@@ -151,8 +169,10 @@ def main() -> None:
         )
     for less, more in pairwise(every):
         further = more.partitions - less.partitions
+        driver_s, looks_s = more.python_s - less.python_s, more.looks_s - less.looks_s
         print(
-            f"each further partition: driver {1000 * (more.python_s - less.python_s) / further:.1f} ms, "
+            f"each further partition: driver {1000 * driver_s / further:.1f} ms, without {more.looks - less.looks} "
+            f"further looks at other processes {1000 * (driver_s - looks_s) / further:.1f} ms, "
             f"its JVM {1000 * (more.jvm_s - less.jvm_s) / further:.1f} ms"
         )
 
