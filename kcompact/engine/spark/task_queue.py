@@ -59,14 +59,16 @@ class _Request:
         self.job: _Job | None = None
         self.result: Future[bytes] = Future()
         self.stopped: BaseException | None = None
-        self._check = check
+        self.check = check
         self._has_ended = threading.Event()
         self.result.add_done_callback(lambda result: self._has_ended.set())
 
     def look(self) -> None:
-        """Stop if the check says so."""
+        """Stop if the check says so. After that it is not asked again."""
+        if self.stopped is not None:
+            return
         try:
-            self._check()
+            self.check()
         except BaseException as problem:
             self.stopped = problem
             self._has_ended.set()
@@ -123,12 +125,12 @@ class TaskQueue:
         self._jobs.shutdown(wait=False, cancel_futures=True)
 
     def _result(self, request: _Request) -> bytes:
+        request.check()
         with self._changed:
             self._waiting.append(request)
             self._watched.append(request)
             self._changed.notify_all()
         try:
-            request.look()
             request.wait()
         except BaseException:
             self._withdraw(request)

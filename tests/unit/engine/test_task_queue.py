@@ -159,6 +159,31 @@ def test_a_job_that_nobody_wants_is_cancelled(scene: Scene) -> None:
     assert scene.jobs.cancelled
 
 
+def test_a_check_that_has_raised_is_not_asked_again(scene: Scene) -> None:
+    """It may say only once that its partition is to stop."""
+    stop, asked_by = threading.Event(), list[str]()
+
+    def check() -> None:
+        if stop.is_set():
+            asked_by.append(threading.current_thread().name)
+            raise StopError
+
+    scene.fill()
+    stopped, other = scene.submit("stopped", check=check), scene.submit("other")
+    scene.wait_for(2)
+    scene.jobs.let("one", "two")
+    assert becomes(lambda: sum(map(len, scene.jobs.ran)) == 4)
+    stop.set()
+    assert becomes(lambda: any(request.stopped for request in scene.queue._watched))
+    with pytest.raises(TimeoutError):
+        stopped.result(0.5)  # Its task may still write files.
+    scene.jobs.let("stopped", "other")
+    with pytest.raises(StopError):
+        stopped.result(PATIENCE_S)
+    assert other.result(PATIENCE_S) == b"OTHER"
+    assert asked_by == ["kcompact-stops"]
+
+
 def test_a_job_that_another_wants_is_not_cancelled(scene: Scene) -> None:
     stop = threading.Event()
     scene.fill()
