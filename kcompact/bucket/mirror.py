@@ -73,7 +73,7 @@ class Mirror:
         self._buckets: dict[str, Bucket] = {}
         self._files: dict[str, MirroredFile] = {}
         self._unused: dict[str, tuple[MirroredFile, int]] = {}
-        """Files that nobody reads now, with the bytes of each in the scratch. The one that was read last is last."""
+        """Files without a reader, each with its bytes in the scratch. The one that was read last is at the end."""
         self._kept_bytes = 0
         self.orphans: dict[str, Orphans] = {}
         """The attempts that were found, by address."""
@@ -228,7 +228,7 @@ class Mirror:
             if last:
                 file.settle()  # What is still on its way is in the scratch too.
             with self._guard:
-                self._count_no_more(file)
+                self._count_no_more(file)  # Another reader can have come and gone meanwhile.
                 if not file.users and file.present_bytes:
                     self._unused[os.fspath(file.path)] = (file, file.present_bytes)
                     self._kept_bytes += file.present_bytes

@@ -25,7 +25,7 @@ BLOCK_BYTES = 256 << 10
 WRITTEN_BYTES = 128 << 10
 """What is written at once. Larger writes into a hole take up to seven times the processor time."""
 AHEAD = 3
-"""The most pieces that are requested ahead of the one that is read."""
+"""So many pieces at most are requested ahead of the one that is read."""
 
 
 class ListedFile(NamedTuple):

@@ -52,19 +52,15 @@ def use_scratch_in(directory: str) -> None:
     _PLACE[os.getpid()] = directory
 
 
-def hint_of_scratch() -> str:
-    """Return in words what helps if the scratch of this process is full."""
-    where = "spark.local.dir" if os.getpid() in _PLACE else "TMPDIR"
-    return f"Partitions of a bucket are kept in the scratch for a while; {where} names another place."
-
-
 @contextmanager
 def needs_scratch_space() -> Iterator[None]:
     """Have a NotEnoughSpaceError of the block say what helps if the scratch is full."""
     try:
         yield
     except NotEnoughSpaceError as problem:
-        problem.args = (problem.args[0], hint_of_scratch())
+        where = "spark.local.dir" if os.getpid() in _PLACE else "TMPDIR"
+        hint = f"Partitions of a bucket are kept in the scratch for a while; {where} names another place."
+        problem.args = (problem.args[0], hint)
         raise
 
 
@@ -98,7 +94,7 @@ copyreg.pickle(BucketPath, _of_a_process)  # type: ignore[arg-type]
 def _made(parent: Path) -> Path:
     _sweep(parent)
     directory = parent / (SCRATCH_PREFIX + secrets.token_hex(_NAME_BYTES))
-    with storage_errors(directory):
+    with needs_scratch_space(), storage_errors(directory):
         directory.mkdir(mode=0o700)
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         # Held until the process ends.

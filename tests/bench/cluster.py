@@ -38,7 +38,8 @@ _GB = 8_547_000
 class Took:
     """One cleaning. `tasks` are the starts and ends of the tasks; processor times are those of the driver.
 
-    `looks_s` is its part for looking at the open files of other processes, which it does about once a second at most.
+    `looks` is how often the driver has looked at the open files of other processes, `looks_s` what that took of its
+    processor time.
     """
 
     partitions: int

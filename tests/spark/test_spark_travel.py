@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from kcompact.format.block import HEADER
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.command_line import digest
+from tests.support.disk_in_memory import disk_in_memory
 from tests.support.spark_runs import SPARK
 
 pytestmark = SPARK
@@ -112,8 +112,5 @@ def test_a_full_directory_of_spark_is_not_enough_space(
 @pytest.fixture
 def small_tmpfs(tmp_path: Path) -> Iterator[Path]:
     """A file system of two pages."""
-    target = tmp_path / "small"
-    target.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", target], check=True)
-    yield target
-    subprocess.run(["umount", target], check=True)
+    with disk_in_memory(tmp_path / "small", "8k") as disk:
+        yield disk

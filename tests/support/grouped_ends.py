@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from kcompact.format.names import TopicPartition
 from kcompact.swap import checkpoint
 
 CHECKPOINT = "cleaner-offset-checkpoint"
@@ -26,9 +27,9 @@ def counted_writes(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Itera
     sizes: list[int] = []
     really = checkpoint.write_checkpoints
 
-    def counting(log_dir: Path, wanted: Sized) -> None:
+    def counting(log_dir: Path, wanted: Mapping[TopicPartition, int]) -> None:
         sizes.append(len(wanted))
-        really(log_dir, wanted)  # type: ignore[arg-type]
+        really(log_dir, wanted)
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "write_checkpoints", counting)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from kcompact.bucket.remote import Bucket
 from kcompact.bucket.scratch import scratch_directory
 from kcompact.engine.spark.tasks import WholeTask
 from kcompact.host.disk import Disk
+from tests.support.disk_in_memory import disk_in_memory
 from tests.support.patience import PATIENCE_S
 
 MISBEHAVES = "small-3"
@@ -144,14 +144,14 @@ class HasASmallScratch(WholeTask):
     def run(self) -> Any:
         if not _misbehaves(self):
             return super().run()
-        scratch = str(scratch_directory())
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", scratch], check=True)
-        try:
-            with mock.patch.object(Disk, "of", return_value=Disk(1 << 40, 4096)):
+        with (
+            disk_in_memory(Path(os.fspath(scratch_directory())), "16k") as scratch,
+            mock.patch.object(Disk, "of", return_value=Disk(1 << 40, 4096)),
+        ):
+            try:
                 return super().run()
-        finally:
-            _note(self, f"left: {sum(each.is_file() for each in Path(scratch).rglob('*'))}")
-            subprocess.run(["umount", "--lazy", scratch], check=True)
+            finally:
+                _note(self, f"left: {sum(each.is_file() for each in scratch.rglob('*'))}")
 
 
 class NotesScratch(WholeTask):

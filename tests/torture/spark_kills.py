@@ -15,11 +15,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.command_line import command, digest, environment
+from tests.support.disk_in_memory import disk_in_memory
 from tests.support.patience import PATIENCE_S, becomes
 from tests.support.spark_runs import content, left_behind, processes_of, write_partition
 from tests.torture.tally import Tally
@@ -129,23 +129,12 @@ def _fill_disk(tally: Tally, stage: Stage, size: str) -> None:
     log_dir = stage.template.parent / "logs"
     shutil.copytree(stage.template, log_dir)
     before = digest(log_dir)
-    with _small_disk(stage.template.parent / "small", size) as disk:
+    with disk_in_memory(stage.template.parent / "small", size) as disk:
         done = _ended(_begun(stage, log_dir, "--spark-conf", f"spark.local.dir={disk}"))
         tally.count(f"small disk: exit code {done.returncode}")
         if done.returncode != 7 or digest(log_dir) != before or any(disk.iterdir()):
             tally.fail(f"disk of {size}: exit code {done.returncode}: {done.stderr[-500:]}")
     shutil.rmtree(log_dir)
-
-
-@contextlib.contextmanager
-def _small_disk(path: Path, size: str) -> Iterator[Path]:
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
-        path.rmdir()
 
 
 # Processes

@@ -20,7 +20,7 @@ from kcompact import __version__
 from kcompact.bucket.manifest import Manifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, parts_of
-from kcompact.bucket.scratch import as_path, hint_of_scratch, needs_scratch_space
+from kcompact.bucket.scratch import as_path, needs_scratch_space
 from kcompact.bucket.upload import exists_already, new_attempt, publish, published
 from kcompact.errors import NotEnoughSpaceError, RefusedError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
@@ -80,6 +80,7 @@ class BucketOutput(Output):
     def _key_of(self, name: str) -> str:
         return f"{self._key}/{name}" if self._key else name
 
+    @needs_scratch_space()
     def require_space(self, directories: Sequence[Path], together: Callable[[Path], bool], threads: int) -> None:
         """Raise NotEnoughSpaceError if the scratch cannot hold what is copied at the same time."""
         free_bytes, block_bytes, _ = Disk.of(self.path)
@@ -91,12 +92,7 @@ class BucketOutput(Output):
         most_bytes = max(*alone, sum(sorted(beside)[-threads:]))
         needed_bytes = most_bytes + SHARED_BLOCKS * block_bytes
         if needed_bytes > free_bytes:
-            raise NotEnoughSpaceError(
-                path=self.path,
-                needed_bytes=needed_bytes,
-                free_bytes=free_bytes,
-                hint=hint_of_scratch(),
-            )
+            raise NotEnoughSpaceError(path=self.path, needed_bytes=needed_bytes, free_bytes=free_bytes)
 
     @needs_scratch_space()
     def __enter__(self) -> Self:

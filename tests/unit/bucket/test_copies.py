@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from kcompact.swap.copy.contents import read_partition_contents
 from kcompact.swap.copy.output import SHARED_BLOCKS
 from tests.support.command_line import COMPACT, kcompact
 from tests.support.copies import read_files
+from tests.support.disk_in_memory import disk_in_memory
 from tests.support.fault_proxy import Fault, Request
 from tests.unit.bucket.conftest import ONLY_MOTO, ONLY_VERSITYGW, Store
 
@@ -146,9 +146,6 @@ def test_the_scratch_must_hold_what_is_fetched_at_the_same_time(
         output.require_space(directories, lambda path: True, 2)
 
 
-HINT = "Partitions of a bucket are kept in the scratch for a while; TMPDIR names another place."
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk in memory")
 @pytest.mark.parametrize("name", ["orders-0", "audit-0"])
 @pytest.mark.parametrize("source", ["directory", "bucket"])
@@ -158,18 +155,14 @@ def test_a_scratch_that_fills_up_meanwhile(
 ) -> None:
     """Others may fill it after kcompact has looked."""
     address = store.upload(log_dir, "source") if source == "bucket" else log_dir
-    small, target = tmp_path / "small", store.address("copies")
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={4 * blocks}k", "tmpfs", small], check=True)
-    try:
-        with monkeypatch.context() as patched:
-            patched.setitem(scratch._ROOT, os.getpid(), small / f"{SCRATCH_PREFIX}small")
-            patched.setattr(Disk, "of", lambda path: Disk(1 << 40, 4096))
-            code, said = _clean(f"{address}/{name}", "--output", target)
-            left = [path for path in small.rglob("*") if path.is_file() and path.stat().st_blocks]
-    finally:
-        subprocess.run(["umount", "--lazy", small], check=True)
-    assert (code, re.findall("(?m)^.*names another place.$", said)) == (7, [HINT]), said
+    target = store.address("copies")
+    with disk_in_memory(tmp_path / "small", f"{4 * blocks}k") as small, monkeypatch.context() as patched:
+        patched.setitem(scratch._ROOT, os.getpid(), small / f"{SCRATCH_PREFIX}small")
+        patched.setattr(Disk, "of", lambda path: Disk(1 << 40, 4096))
+        code, said = _clean(f"{address}/{name}", "--output", target)
+        left = [path for path in small.rglob("*") if path.is_file() and path.stat().st_blocks]
+    hint = "Partitions of a bucket are kept in the scratch for a while; TMPDIR names another place."
+    assert (code, re.findall("(?m)^.*names another place.$", said)) == (7, [hint]), said
     assert "No space left on device" in said
     assert [path for path in left if f"{store.bucket}/copies/" in str(path)] == []
     assert store.all_keys("copies/") == []
