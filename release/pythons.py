@@ -42,13 +42,14 @@ def builds_kernels(interpreter: Interpreter) -> bool:
 
 
 def _candidates() -> Iterator[Interpreter]:
-    yield _found(sys.executable)
-    yield _found("python", debian_11.command())
+    yield interpreter(sys.executable)
+    yield interpreter("python", debian_11.command())
     newest = ["sh", str(debian_11.ROOT / ".ci" / "newest-python")]
-    yield _found(subprocess.run(newest, check=True, capture_output=True, text=True).stdout.strip())
+    yield interpreter(subprocess.run(newest, check=True, capture_output=True, text=True).stdout.strip())
 
 
-def _found(python: str, prefix: Sequence[str] = ()) -> Interpreter:
+def interpreter(python: str, prefix: Sequence[str] = ()) -> Interpreter:
+    """Return the Python that a command starts. Raises CalledProcessError, OSError."""
     program = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run(
         [*prefix, python, "-c", program], cwd=debian_11.ROOT, check=True, capture_output=True, text=True

@@ -1,13 +1,14 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same examples each time; `fast` takes the first few of them, for `make fast`, and `many` three times as
-many, for `make slow`; `explore` looks for new ones.
+profile, the same examples each time; `fast` takes the first few of them, for `make fast`; `new` looks for new ones, as
+many as `--examples` says, and `--hypothesis-seed` repeats them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 from pathlib import Path
@@ -31,13 +32,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
-settings.register_profile("many", settings.get_profile("ci"), max_examples=75)
-settings.register_profile(
-    "explore",
-    deadline=None,
-    max_examples=3000,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+settings.register_profile("new", settings.get_profile("ci"), derandomize=False, database=None, print_blob=True)
 settings.load_profile("ci")
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -50,7 +45,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help="write the actual output into case files and docs; read the diff"
     )
+    parser.addoption("--examples", type=int, metavar="COUNT", help="try so many examples for each property")
     parser.addoption("--kafka", metavar="VERSION", help="compare case files with this version of Kafka")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if examples := session.config.getoption("--examples"):
+        settings.register_profile("counted", settings(), max_examples=examples)
+        settings.load_profile("counted")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what is loaded from garbage collection, which would look through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=[True, False], ids=["kernels", "definitions"])

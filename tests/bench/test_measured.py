@@ -21,7 +21,9 @@ from tests.support.log_writer import LogSpec, SegmentSpec
 
 PARTITION = "prices-0"
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
-HOLD = "import time\nheld = bytearray(b'x') * (64 << 20)\ntime.sleep(1.5)\n"
+HOLD = "held = bytearray(b'x') * (64 << 20)\n"
+SEEN = "import time\ntime.sleep(0.5)\n"
+"""Much longer than the time between two looks at a process."""
 
 
 def python(program: str, cwd: Path) -> measured.Used:
@@ -38,7 +40,8 @@ def test_a_command_and_its_children_are_bound_to_so_many_cores(tmp_path: Path) -
 
 
 def test_waiting_is_counted(tmp_path: Path) -> None:
-    used = python("import time\nfor _ in range(300): time.sleep(0.0001)", tmp_path)
+    # A few are over before the process has begun to wait.
+    used = python("import time\nfor _ in range(400): time.sleep(0.0001)", tmp_path)
     assert used.waits >= 300
 
 
@@ -67,10 +70,13 @@ def test_an_orphan_in_a_session_of_its_own_counts_and_is_waited_for(tmp_path: Pa
 
 @pytest.mark.long
 def test_memory_of_all_processes_together(tmp_path: Path) -> None:
+    child = f"import sys\n{HOLD}print(flush=True)\nsys.stdin.read()"
     program = (
-        f"import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', '''{HOLD}'''])\n{HOLD}child.wait()"
+        "import subprocess, sys\npipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}\n"
+        f"child = subprocess.Popen([sys.executable, '-c', '''{child!s}'''], **pipes)\n"
+        f"{HOLD}child.stdout.readline()\n{SEEN}child.communicate()"
     )
-    alone, both = python(HOLD, tmp_path), python(program, tmp_path)
+    alone, both = python(HOLD + SEEN, tmp_path), python(program, tmp_path)
     assert 64 << 20 < alone.peak_bytes < 90 << 20
     assert 128 << 20 < both.peak_bytes < 160 << 20
     assert both.peak_bytes <= both.peak_resident_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,12 @@ from tests.support.simulated_replicas import SimulatedPartition, after_outages, 
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_sync")]
 
-SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 60))]
+
+def seeds(*telling: int) -> list[Any]:
+    """Return seeds, slow but for those that tell most: two replicas and three, old formats, many kinds of findings."""
+    return [pytest.param(seed, marks=() if seed in telling else pytest.mark.slow) for seed in range(60)]
+
+
 ABOUT_KEYS = (Kind.RESURRECTED_KEY, Kind.STALE_VALUE, Kind.LOST_KEY)
 
 
@@ -31,19 +37,19 @@ def logs_of(partition: SimulatedPartition) -> list[PartitionLog]:
     return [read_log(directory) for directory in partition.directories()]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(2, 4, 5))
 def test_healthy_replicas_raise_no_alarm(seed: int, tmp_path: Path) -> None:
     partition = random_partition(tmp_path, seed, outages=False)
     assert findings_of(compared(logs_of(partition))) == []
     assert [partition.wrong_keys(number) for number in range(partition.count)] == [set()] * partition.count
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(16, 25, 26, 31))
 def test_every_wrong_key_is_found_and_no_right_replica_accused(seed: int, tmp_path: Path) -> None:
     check_findings(random_partition(tmp_path, 100 + seed, outages=True))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(1, 2, 5))
 def test_every_wrong_key_is_found_after_long_outages(seed: int, tmp_path: Path) -> None:
     check_findings(after_outages(tmp_path, 100 + seed, holds_back=False))
 
@@ -67,12 +73,15 @@ def check_findings(partition: SimulatedPartition) -> None:
                 assert not any(keys[offset] in wrong[number] for number in finding.right or ()), finding
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [11, 15, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1, 2, 3, 9, 26))]
+)
 def test_neither_order_nor_sizes_change_a_finding(
     seed: int, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = logs_of(random_partition(tmp_path, 200 + seed, outages=True, forks=True))
     expected = normalized(findings_of(compared(logs)), range(len(logs)))
+    assert expected or seed < 9
     monkeypatch.setattr("kcompact.compare.comparison.LEAST_KEYS_BYTES", 600)
     for split_bytes, memory_bytes in ((200, None), (1000, 1)):
         order = random.Random(seed).sample(range(len(logs)), len(logs))

@@ -201,8 +201,8 @@ def meanwhile(broker: Broker, counts: Iterator[int]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("growing")
+def scratch(memory: Path) -> Path:
+    return memory
 
 
 def newest_of(records: dict[int, tuple[bytes, bytes]], start: int, end: int) -> dict[int, tuple[bytes, bytes]]:
@@ -286,12 +286,13 @@ def test_a_copy_is_of_one_moment(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("stride", [6, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("begins", "steps_before", "burst"), [(MIXED, 150, 90), (MIXED, 163, 7), (APPENDING, 61, 40)])
 def test_a_burst_of_changes_at_any_time_does_no_harm(
-    scratch: Path, begins: Sequence[str], steps_before: int, burst: int
+    scratch: Path, begins: Sequence[str], steps_before: int, burst: int, stride: int
 ) -> None:
     codes = []
-    for opened in range(burst % 2, MOST_OPENED, 2):
+    for opened in range(burst % 2, MOST_OPENED, stride):
         broker = begun(scratch, cycle(begins), steps_before)
         broker.finish()
         least_end = broker.end_offset

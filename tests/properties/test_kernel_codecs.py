@@ -118,15 +118,16 @@ def test_runs_of_batches_are_those_of_the_definition(seed: int, monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_damaged_sections_in_guarded_arrays() -> None:
-    command = [sys.executable, "-m", "tests.support.guarded_codecs", "1", "400"]
+@pytest.mark.parametrize("rounds", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_damaged_sections_in_guarded_arrays(rounds: int) -> None:
+    command = [sys.executable, "-m", "tests.support.guarded_codecs", "1", str(rounds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, (done.returncode, done.stderr)
     for line in done.stdout.splitlines():
         by_kernel, by_definition, refused = map(int, line.split()[1:])
-        assert by_kernel > 60, line
-        assert refused > 80, line
-        assert by_definition > 10, line
+        assert by_kernel > rounds * 0.15, line
+        assert refused > rounds * 0.2, line
+        assert by_definition > rounds * 0.025, line
 
 
 @pytest.mark.parametrize("codec", sections.COMPRESSING)

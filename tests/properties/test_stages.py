@@ -24,17 +24,6 @@ from tests.support.machine_code import switched
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of, staged
 
-pytestmark = pytest.mark.usefixtures("no_sync_ever")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_sync_ever() -> object:
-    """As `no_sync`, but of a scope that hypothesis allows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda descriptor: None)
-        yield
-
-
 executors = st.builds(Shuffled, seed=st.integers(0, 99), parallelism=st.integers(1, 5))
 any_sizes = st.builds(
     Tuning,
@@ -84,11 +73,15 @@ def test_what_is_held_back_is_the_references(spec: LogSpec, replica_end: int, co
     agree(spec, replica_end=replica_end, compiled=compiled)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [30, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_above_a_replicas_end_nothing_expires_and_all_else_is_kafkas(tmp_path: Path, compiled: bool) -> None:
+def test_above_a_replicas_end_nothing_expires_and_all_else_is_kafkas(
+    tmp_path: Path, compiled: bool, seeds: int
+) -> None:
     """Transactions too: below the end a plain cleaning, above it one before all delete horizons."""
     held_back = HeldBack()
-    for seed in range(120):
+    for seed in range(seeds):
         spec = random_log(seed)
         settings = {**spec.settings, "min.cleanable.dirty.ratio": "0"}
         spec = replace(spec, now_ms=spec.now_ms + seed % 3 * strategies.HOUR, settings=settings, checkpoint=None)

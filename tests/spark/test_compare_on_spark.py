@@ -17,9 +17,11 @@ from tests.support.spark_runs import SPARK
 pytestmark = SPARK
 
 
-@pytest.fixture(scope="module")
-def partitions(tmp_path_factory: pytest.TempPathFactory) -> list[list[PartitionLog]]:
-    some = (random_partition(tmp_path_factory.mktemp("replicas"), seed, outages=True, forks=True) for seed in (3, 4, 5))
+@pytest.fixture(scope="module", params=[(3, 5), pytest.param((3, 4, 5), marks=pytest.mark.slow)], ids=str)
+def partitions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[list[PartitionLog]]:
+    some = [
+        random_partition(tmp_path_factory.mktemp("replicas"), seed, outages=True, forks=True) for seed in request.param
+    ]
     return [[read_log(directory) for directory in each.directories()] for each in some]
 
 

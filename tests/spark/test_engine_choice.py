@@ -31,6 +31,15 @@ def test_large_work_runs_on_spark(tmp_path: Path) -> None:
     assert values(directory) == COMPACTED
 
 
+def test_a_master_chooses_spark(tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    ran = kcompact("clean", "--json", "--master", "local[1]", *COMPACT, directory)
+    assert ran.code == 0, ran.err
+    assert "engine: spark (--master is given)\n" in ran.err
+    assert ran.partition["engine"] == "spark"
+    assert values(directory) == COMPACTED
+
+
 def test_the_functions_follow_the_same_rule(tmp_path: Path) -> None:
     partition(tmp_path)
     options = PlanOptions(now_ms=1_704_103_200_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -19,6 +21,7 @@ from kcompact.clean.prepare import prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, jvm, pyspark_private, spark_context
 from kcompact.errors import EngineError
+from tests.support.fake_java import write_java
 from tests.support.patience import PATIENCE_S, becomes
 from tests.support.spark_runs import ROOT, SPARK, finished, plan_of, processes_of, write_log
 
@@ -128,6 +131,10 @@ def test_without_active_context_pyspark_refuses_a_second_one(
     on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone(monkeypatch, "ACTIVE_CONTEXT")
+    # Any JVM will do: PySpark looks at none.
+    gateway = pyspark_private.gateway_of(on_spark.sc)
+    monkeypatch.setattr(jvm.Jvm, "start", lambda _: None)
+    monkeypatch.setattr(jvm.Jvm, "connect", lambda _: gateway)
     with pytest.raises(EngineError, match="Cannot run multiple SparkContexts at once"), spark_context("local[1]"):
         pass
     assert on_spark.sc.parallelize(range(4), 2).sum() == 6
@@ -200,6 +207,47 @@ def test_without_launch_gateway_there_is_no_gateway(monkeypatch: pytest.MonkeyPa
     assert pyspark_private.submit(["--master", "local[1]", "pyspark-shell"], io.BytesIO()) is None
 
 
+def test_without_launch_gateway_the_jvm_is_left_to_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM that has been started and answers is of no use then."""
+    gone(monkeypatch, "LAUNCH_GATEWAY")
+    calls, answer = tmp_path / "calls", f'"${pyspark_private.CONNECTION_FILE}"'
+    java = write_java(
+        tmp_path,
+        f"echo >> {calls}\nprintf '\\000\\000\\001\\000\\000\\000\\000\\006secret' > {tmp_path}/answer\n"
+        f"mv {tmp_path}/answer {answer}\nexec cat > {tmp_path}/answer",
+    )
+    # Without an archive, so that it is not started a second time.
+    settings = {"spark.master": "local[1]", "spark.driver.memory": "64m", "spark.driver.extraClassPath": "x.jar"}
+    started = jvm.Jvm(java, settings, dict(os.environ), tmp_path)
+    with mock.patch.dict(os.environ):
+        started.start()
+        assert started.connect() is None
+        assert "--driver-class-path x.jar" in os.environ[pyspark_private.SUBMIT_ARGUMENTS]
+    assert calls.read_text() == "\n"
+    assert processes_of(tmp_path) == []
+    started.end()
+
+
+def test_a_jvm_that_pyspark_has_started_is_taken_over_unless_it_is_another_ones(tmp_path: Path) -> None:
+    settings = {"spark.master": "local[1]", "spark.driver.memory": "64m"}
+    started = jvm.Jvm(tmp_path / "java", settings, {}, tmp_path)
+    of_earlier: Any = types.SimpleNamespace(getSystemProperty=lambda _: f"{tmp_path}/earlier")
+    with pytest.raises(EngineError, match="uses the Java process of an earlier SparkContext of this process"):
+        started.adopt(of_earlier)
+    assert not started.kills_context
+    ended: list[str] = []
+    process = types.SimpleNamespace(
+        kill=lambda: ended.append("killed"), wait=lambda: ended.append("waited"), stdin=io.BytesIO()
+    )
+    gateway = types.SimpleNamespace(proc=process, shutdown=lambda: ended.append("shut down"))
+    ours: Any = types.SimpleNamespace(_gateway=gateway, getSystemProperty={jvm.HOME_PROPERTY: str(tmp_path)}.get)
+    started.adopt(ours)
+    assert started.kills_context
+    started.end()
+    assert ended == ["shut down", "killed", "waited"]
+    assert process.stdin.closed
+
+
 def test_without_the_process_of_a_gateway_it_is_unknown() -> None:
     assert pyspark_private.process_of(types.SimpleNamespace(proc=1)) == 1
     assert pyspark_private.process_of(types.SimpleNamespace()) is None
@@ -258,9 +306,10 @@ except EngineError as error:
         # PySpark starts the JVM by itself.
         pytest.param(["LAUNCH_GATEWAY"], "KEYS", marks=pytest.mark.slow),
         # The second context is on the JVM of the first.
-        (
+        pytest.param(
             "ACTIVE_CONTEXT GATEWAY JVM_VIEW JAVA_CONTEXT ACCUMULATOR_SERVER LAUNCH_GATEWAY GATEWAY_PROCESS".split(),
             "Spark: PySpark uses the Java process of an earlier SparkContext of this process",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["connection-file", "launch-gateway", "all"],

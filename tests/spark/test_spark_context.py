@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import tempfile
-import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ pytestmark = SPARK
 # Each in a process of its own
 
 
-@pytest.mark.parametrize("way", ["direct", "submit"])
+@pytest.mark.parametrize("way", ["direct", pytest.param("submit", marks=pytest.mark.slow)])
 def test_nothing_is_printed_opened_or_left(way: str, tmp_path: Path) -> None:
     directory = write_log(tmp_path / "logs")
     body = "from tests.support.spark_runs import clean_privately\nclean_privately(Path(sys.argv[1]))\n"
@@ -55,10 +56,10 @@ def test_nothing_is_printed_opened_or_left(way: str, tmp_path: Path) -> None:
 
 KILLED = """
 class Killer(Progress):
-    asked = 0
+    killed = False
     def check(self):
-        self.asked += 1
-        if self.asked == 5:
+        if not self.killed and sc.statusTracker().getActiveStageIds():
+            self.killed = True
             os.kill(jvm, signal.SIGKILL)
 
 plan = plan_of(Path(sys.argv[1]))
@@ -85,10 +86,13 @@ def test_killed_jvm_is_an_engine_error(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 class Flag(Progress):
-    raised = False
+    raised = is_running = False
     def check(self):
         if self.raised:
             raise CleaningAbortedError(path="orders-0")
+        if not self.is_running and sc.statusTracker().getActiveStageIds():
+            self.is_running = True
+            print("runs", flush=True)
 
 progress = Flag()
 signal.signal(signal.SIGINT, lambda *_: setattr(progress, "raised", True))
@@ -103,26 +107,59 @@ with spark_context("local[2]") as sc:
 """
 
 
+@pytest.mark.slow
 def test_interrupt_reaches_us_alone_and_no_jvm_outlives_us(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        script(INTERRUPTED, str(write_log(tmp_path / "logs"))),
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    with interrupted(INTERRUPTED, str(write_log(tmp_path / "logs")), env=environment(tmp_path)) as (jvm, process):
         assert process.stdout is not None
-        jvm = int(process.stdout.readline())
-        time.sleep(1)
+        assert process.stdout.readline() == "runs\n"
         os.killpg(process.pid, signal.SIGINT)
         assert process.stdout.readline() == "alive\n"
         assert Path(f"/proc/{jvm}").exists()
+    assert_all_end(jvm, tmp_path)
+
+
+INTERRUPTED_START = """
+interrupted = []
+signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
+with spark_start("local[2]") as start:
+    _, jvm, pool = process_tree()
+    print(jvm, flush=True)
+    while not interrupted:
+        time.sleep(0.01)
+    os.kill(pool, 0)
+    start.jvm.connect()
+    print("alive", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_interrupt_reaches_us_alone_and_no_starting_jvm_outlives_us() -> None:
+    with tempfile.TemporaryDirectory() as short:  # There is no worker pool where the path of its socket is too long.
+        with interrupted(INTERRUPTED_START, env=environment(Path(short))) as (jvm, process):
+            assert process.stdout is not None
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.stdout.readline() == "alive\n"
+            assert Path(f"/proc/{jvm}").exists()
+        assert_all_end(jvm, Path(short))
+
+
+@contextlib.contextmanager
+def interrupted(body: str, *arguments: str, env: Mapping[str, str]) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Run a program that prints the number of its JVM; kill it at the end of the block."""
+    process = subprocess.Popen(
+        script(body, *arguments), env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline()), process
     finally:
         process.kill()
         process.communicate()
+
+
+def assert_all_end(jvm: int, tmp_path: Path) -> None:
+    """The workers end with the JVM, and the next run removes the directory that is left."""
     assert becomes(lambda: not Path(f"/proc/{jvm}").exists())
-    # The workers end too, and the next run removes the directory that is left.
     assert becomes(lambda: not processes_of(tmp_path)), processes_of(tmp_path)
     (left,) = (tmp_path / "tmp").iterdir()
     with scratch.private_directory(str(tmp_path / "tmp")) as directory:

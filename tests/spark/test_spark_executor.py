@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import shutil
 import signal
@@ -22,6 +23,7 @@ from kcompact.cleaner import partition, round
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.ending import SwappedPartition
 from kcompact.cleaner.outcome import CleanResult
+from kcompact.cli.output import progress, streams
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark
 from kcompact.errors import (
@@ -36,7 +38,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.replicas import OtherReplica
 from tests.support import log_dsl, log_writer
-from tests.support.command_line import COMPACT, environment, flip, kcompact, process
+from tests.support.command_line import COMPACT, environment, flip, kcompact
 from tests.support.compare import differences
 from tests.support.kafka_rounds import clean_all, round_of
 from tests.support.patience import PATIENCE_S, becomes
@@ -65,7 +67,8 @@ pytestmark = SPARK
     "sizes",
     [
         Tuning(),
-        Tuning(split_bytes=1, task_bytes=4_000, bucket_count=1),  # A split is a batch.
+        # A split is a batch, as in the next test.
+        pytest.param(Tuning(split_bytes=1, task_bytes=4_000, bucket_count=1), marks=pytest.mark.slow),
         Tuning(split_bytes=5_000, task_bytes=20_000, bucket_count=7),
         Tuning(split_bytes=30_000, task_bytes=30_000, bucket_count=3),
     ],
@@ -85,10 +88,10 @@ def test_what_is_held_back_is_that_of_one_process(on_spark: OnSpark, tmp_path: P
     plan = plan_partition(log_writer.write(spec, tmp_path / "logs"), spec.config, now_ms=spec.now_ms)
     other = OtherReplica(path=tmp_path, end_offset=25, fetches_from_offset=25)
     plan = dataclasses.replace(plan, replicas=(other,))
-    smallest = Tuning(split_bytes=1, task_bytes=1)
+    smallest = Tuning(split_bytes=1, task_bytes=400)  # A split is a batch, a task has several.
     ours = outcome(plan, on_spark, smallest, tmp_path / "spark")
     assert ours == outcome(plan, InProcess(), None, tmp_path / "in-process")
-    counts = count_groups(prepare_clean(plan, on_spark, tuning=smallest)).counts
+    counts = count_groups(prepare_clean(plan, on_spark, tuning=Tuning(split_bytes=1))).counts
     assert (counts.expired, counts.held_tombstones, counts.held_markers) == (25, 15, 2)
 
 
@@ -120,12 +123,12 @@ def test_progress_adds_up(on_spark: OnSpark, plan: CleanPlan) -> None:
         def advance(self, done_bytes: int) -> None:
             self.done[-1] += done_bytes
 
-    progress = Recorder()
-    executor = dataclasses.replace(on_spark, progress=progress)
+    recorder = Recorder()
+    executor = dataclasses.replace(on_spark, progress=recorder)
     count_groups(prepare_clean(plan, executor))
     total = sum(segment.size_bytes for segment in plan.segments)
-    assert progress.begun == [("scan", total), ("count", total)]
-    assert progress.done == [total, total]
+    assert recorder.begun == [("scan", total), ("count", total)]
+    assert recorder.done == [total, total]
 
 
 # Errors
@@ -242,7 +245,7 @@ def running_tasks(executor: OnSpark) -> int:
     return sum(info.numRunningTasks() for info in infos)
 
 
-@pytest.mark.parametrize("turn", [1, 5], ids=["at-once", "running"])
+@pytest.mark.parametrize("turn", [1, pytest.param(5, marks=pytest.mark.slow)], ids=["at-once", "running"])
 def test_abort_stops_an_endless_job(on_spark: OnSpark, plan: CleanPlan, turn: int, tmp_path: Path) -> None:
     job, tasks = endless(plan)
     with pytest.raises(CleaningAbortedError):
@@ -258,7 +261,7 @@ def test_abort_stops_an_endless_job(on_spark: OnSpark, plan: CleanPlan, turn: in
 def write_logs(log_dir: Path, count: int) -> list[str]:
     """Write so many small partitions, the dirtiest of which is the first by name, and return their names."""
     for number in range(count):
-        write_partition(log_dir / f"small-{number}", total_bytes=60_000, segments=3, value_bytes=200)
+        write_partition(log_dir / f"small-{number}", total_bytes=60_000, segments=3, value_bytes=2_000)
     return [f"small-{number}" for number in range(count)]
 
 
@@ -308,6 +311,32 @@ def test_a_fault_is_its_own_partitions(tmp_path: Path, monkeypatch: pytest.Monke
     assert "ZeroDivisionError: not what anybody expected" in ran.err
 
 
+@pytest.mark.usefixtures("started")
+def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_logs(tmp_path, 40)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    tell, sent = streams.tell, list[signal.Signals]()
+
+    def told(line: str) -> None:
+        tell(line)
+        if " of 40 partitions, " in line and not sent:
+            sent.append(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(streams, "tell", told)
+    ran = kcompact("clean", "--engine", "spark", "--force", "--high-watermark", "leo", *COMPACT, tmp_path)
+    assert sent, "it ended before anything was written"
+    assert ran.code == 143, ran.err
+    assert_nothing_is_left(tmp_path)
+
+
+def assert_nothing_is_left(log_dir: Path) -> None:
+    assert left_behind(log_dir) == []
+    assert (log_dir / ".kafka_cleanshutdown").exists()
+    verified = kcompact("verify", *COMPACT, log_dir)
+    assert verified.code == 0, verified.err
+
+
 WITH_EACH_LINE = """
 import sys
 from kcompact.cli import app
@@ -318,7 +347,8 @@ app.main(sys.argv[1:], prog_name="kcompact")
 """Prints a line of progress whenever there is any."""
 
 
-def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_signal_to_the_process_ends_all_that_run_side_by_side(tmp_path: Path) -> None:
     write_logs(tmp_path, 40)
     arguments = ("clean", "--force", "--high-watermark", "leo", *COMPACT, "--master", "local[2]", tmp_path)
     program = [sys.executable, "-c", WITH_EACH_LINE, *map(str, arguments)]
@@ -333,7 +363,4 @@ def test_a_request_to_stop_ends_all_that_run_side_by_side(tmp_path: Path) -> Non
         running.kill()
     assert running.returncode == 143, said
     assert "Traceback" not in said
-    assert left_behind(tmp_path) == []
-    assert (tmp_path / ".kafka_cleanshutdown").exists()
-    plain = process("verify", *COMPACT, tmp_path)
-    assert plain.returncode == 0, plain.stderr
+    assert_nothing_is_left(tmp_path)

@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from kcompact.engine.spark import scratch
 from tests.support.command_line import environment
-from tests.support.spark_runs import ROOT
 
 
 def test_sweep_takes_only_what_nobody_uses(tmp_path: Path) -> None:
@@ -100,7 +99,6 @@ def test_directory_that_nobody_can_lock_is_an_error(tmp_path: Path, monkeypatch:
 
 AT_EACH_LINE = """
 import os, shutil, sys
-import filelock  # Some versions try out a directory of their own when they are imported.
 from kcompact.cli import signals
 from kcompact.engine.spark import scratch
 
@@ -149,10 +147,3 @@ def test_end_at_any_line_leaves_nothing_for_good(sent: signal.Signals, tmp_path:
     assert len(lines) > 40
     begin = "130 []" if sent == signal.SIGINT else "-9 ["
     assert [line for line in lines if not line.startswith(begin) or not line.endswith(" []")] == []
-
-
-def test_workers_need_no_filelock() -> None:
-    """A worker of a cluster imports the executor's module; its Python needs only what docs/spark.md lists."""
-    program = "import sys, kcompact.engine.spark.executor; print('filelock' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"

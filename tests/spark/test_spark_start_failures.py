@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import gc
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from kcompact.engine.spark import jvm, spark_context
+from kcompact.engine.spark import jvm, spark_context, spark_start
+from kcompact.engine.spark.context import SparkStart
 from kcompact.errors import EngineError
 from tests.support.command_line import COMPACT, environment, kcompact, partition
 from tests.support.fake_java import PRINTS_17, write_java
@@ -42,7 +47,11 @@ BROKEN = {
 """The script of a `java` that answers `java -version`, and the ends of lines of the message, in this order."""
 
 
-@pytest.mark.parametrize(("script", "ends"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(
+    ("script", "ends"),
+    # The others have what `exit` has, too.
+    [pytest.param(*BROKEN[each], id=each, marks=[pytest.mark.slow] if each == "exit" else []) for each in BROKEN],
+)
 def test_a_broken_java_fails_both_starts_with_one_message(
     script: str, ends: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,9 +111,18 @@ def test_a_java_that_is_killed_at_its_start_gives_one_message(tmp_path: Path) ->
 
 
 def test_a_java_that_never_answers_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jvm, "START_S", 2)
     calls = tmp_path / "calls"
-    write_java(tmp_path, f"{PRINTS_17}echo >> {calls}\necho starting\nexec sleep 300")
+    write_java(tmp_path, f"{PRINTS_17}echo starting\necho >> {calls}\nexec sleep 300")
+    now_s = 0.0
+
+    def monotonic() -> float:
+        """Two seconds pass when the program has said what it says."""
+        nonlocal now_s
+        now_s += 2.5 * calls.exists()
+        return now_s
+
+    monkeypatch.setattr(jvm, "START_S", 2)
+    monkeypatch.setattr(jvm, "time", SimpleNamespace(monotonic=monotonic, sleep=time.sleep))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(EngineError) as raised, spark_context("local[1]"):
@@ -118,35 +136,71 @@ def test_a_java_that_never_answers_is_not_started_again(tmp_path: Path, monkeypa
 
 
 SETTINGS = {
-    "a number": ("spark.memory.fraction", "much", "Illegal value for config key spark.memory.fraction"),
-    "a range": ("spark.memory.fraction", "7", "spark.memory.fraction should be between 0 and 1"),
-    "a class": ("spark.serializer", "nonsense", "Java finds no class nonsense"),
     "too little memory": ("spark.driver.memory", "1k", "Java ended before Spark was ready"),
     "a directory": ("spark.local.dir", "/proc/nonexistent", "No such file or directory"),
     "a program": ("spark.pyspark.python", "/proc/nonexistent", "/proc/nonexistent: No such file or directory"),
 }
-"""A setting, a wrong value, and what the message says."""
+"""A setting, a wrong value, and what the message says. These fail before there is a JVM."""
+SETTINGS_IN_JAVA = {
+    "a number": ("spark.memory.fraction", "much", "Illegal value for config key spark.memory.fraction"),
+    "a range": ("spark.memory.fraction", "7", "spark.memory.fraction should be between 0 and 1"),
+    "a class": ("spark.serializer", "nonsense", "Java finds no class nonsense"),
+}
+"""The same. These fail in the JVM."""
+IN_JAVA = [
+    *(pytest.param(*row, False, id=each) for each, row in SETTINGS_IN_JAVA.items()),
+    pytest.param(*SETTINGS_IN_JAVA["a number"], True, id="a number, after a session"),
+]
+of_settings = pytest.mark.parametrize(("name", "value", "words", "had_session"), IN_JAVA)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words", "had_session"),
-    [
-        *(pytest.param(*row, False, id=each) for each, row in SETTINGS.items()),
-        pytest.param(*SETTINGS["a number"], True, id="a number, after a session"),
-    ],
-)
-def test_a_wrong_setting_is_named(
+@pytest.mark.parametrize(("name", "value", "words"), SETTINGS.values(), ids=SETTINGS)
+def test_a_wrong_setting_is_named(name: str, value: str, words: str) -> None:
+    with pytest.raises(EngineError) as raised, spark_context("local[1]", {name: value, "spark.unrelated": "42"}):
+        pass
+    assert_named(raised.value, name, words)
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[SparkStart]:
+    """A JVM that `spark-submit` starts, as if it could not be started directly. No context that fails ends it."""
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(jvm.Jvm, "start", lambda _: None)
+            start = stack.enter_context(spark_start("local[1]"))
+        yield start
+    gc.collect()
+
+
+@of_settings
+def test_a_setting_that_is_wrong_in_java_is_named(
+    name: str, value: str, words: str, had_session: bool, start: SparkStart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_session(monkeypatch, had_session=had_session)
+    conf = {name: value, "spark.unrelated": "42"}
+    again = dataclasses.replace(start, conf=conf, settings={**start.settings, **conf})
+    with pytest.raises(EngineError) as raised, again.context():
+        pass
+    assert_named(raised.value, name, words)
+
+
+@pytest.mark.slow
+@of_settings
+def test_a_setting_that_is_wrong_in_java_is_named_by_a_whole_start(
     name: str, value: str, words: str, had_session: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_session(monkeypatch, had_session=had_session)
     with pytest.raises(EngineError) as raised, spark_context("local[1]", {name: value, "spark.unrelated": "42"}):
         pass
-    message = str(raised.value)
-    first, *_, check, _ = message.splitlines()
+    assert_named(raised.value, name, words)
+
+
+def assert_named(error: EngineError, name: str, words: str) -> None:
+    first, *_, check, _ = str(error).splitlines()
     assert first.startswith("Spark: the start failed: ")
     assert words in first
     assert check in (f"Check `spark_conf` {name}.", f"Check `spark_conf` {name}, `spark_conf` spark.unrelated.")
-    assert "Exception" not in message
-    assert "\tat " not in message
+    assert "Exception" not in str(error)
+    assert "\tat " not in str(error)
     if name == "spark.memory.fraction":
-        assert "    at org.apache.spark" in "".join(traceback.format_exception(raised.value))
+        assert "    at org.apache.spark" in "".join(traceback.format_exception(error))

@@ -76,7 +76,7 @@ def write_logs(log_dir: Path) -> set[str]:
     """Write eight small partitions and return their names."""
     names = {f"small-{number}" for number in range(8)}
     for name in names:
-        write_partition(log_dir / name, total_bytes=60_000, segments=3, value_bytes=200)
+        write_partition(log_dir / name, total_bytes=60_000, segments=3, value_bytes=2_000)
     return names
 
 

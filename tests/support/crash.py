@@ -205,14 +205,14 @@ def clone(source: Path, target: Path) -> None:
 
 
 def stopped_states(
-    scene: Scene, work: Path, act: Callable[[Scene, Observer], object] = run_round
+    scene: Scene, work: Path, act: Callable[[Scene, Observer], object] = run_round, *, stride: int = 1
 ) -> Iterator[tuple[int, Scene]]:
     """Yield for 0, 1, 2 ... steps the directory that a process leaves when it dies after so many steps of a round.
 
-    `act` may be another function of the scene and an observer, for example `recover`. The directory of a state is
-    removed before the next state is yielded.
+    With a stride, for every so many steps only. `act` may be another function of the scene and an observer, for example
+    `recover`. The directory of a state is removed before the next state is yielded.
     """
-    for number in range(10_000):
+    for number in range(0, 10_000, stride):
         target = work / f"stop-{number}"
         clone(scene.log_dir, target)
         state = scene.moved(target)

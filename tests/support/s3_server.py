@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -16,12 +17,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+from tests.support import moto_server
 
 KEY_ID = "AKIDLOOPBACKONLY"
 SECRET = "not-to-be-printed-9f3c"
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 _START_S = 60
+_ROOT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
@@ -62,10 +67,8 @@ class Server:
     def upload(self, directory: Path, bucket: str, prefix: str) -> None:
         """Upload what is below a directory, as `aws s3 cp --recursive` does."""
         client = self.client()
-        for path in sorted(directory.rglob("*")):
-            if path.is_file():
-                key = f"{prefix}/{path.relative_to(directory)}".lstrip("/")
-                client.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
+        for key, path in moto_server.files_to_upload(directory, prefix):
+            client.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
 
     def keys(self, bucket: str, prefix: str = "") -> list[str]:
         """Return the keys with a prefix in a bucket."""
@@ -73,11 +76,30 @@ class Server:
         return sorted(each["Key"] for page in pages for each in page.get("Contents", ()))
 
 
+class Moto(Server):
+    """A running moto of `tests.support.moto_server`."""
+
+    __slots__ = ()
+
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket without a client, whose library takes long to import."""
+        request = urllib.request.Request(f"{self.url}/{name}", method="PUT")
+        urllib.request.urlopen(request, timeout=_START_S).close()
+
+    def upload(self, directory: Path, bucket: str, prefix: str) -> None:
+        """Upload what is below a directory in one request."""
+        content = json.dumps({"directory": str(directory.resolve()), "bucket": bucket, "prefix": prefix})
+        urllib.request.urlopen(self.url + quote(moto_server.LOAD), content.encode(), timeout=_START_S).close()
+
+
 @contextmanager
-def running(command: list[str], url: str, *, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+def running(
+    command: list[str], url: str, *, environment: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Iterator[None]:
     """Run a server for the block. Any answer shows that it has started."""
     process = subprocess.Popen(
         command,
+        cwd=directory,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=None if environment is None else dict(environment),
@@ -94,7 +116,7 @@ def running(command: list[str], url: str, *, environment: Mapping[str, str] | No
                 assert process.poll() is None, f"{command[0]} has ended"
                 assert time.monotonic() < deadline, f"{command[0]} does not answer"
                 time.sleep(0.05)
-        yield Server(url)
+        yield
     finally:
         process.kill()
         process.wait()
@@ -104,9 +126,9 @@ def running(command: list[str], url: str, *, environment: Mapping[str, str] | No
 def moto() -> Iterator[Server]:
     """Run moto for the block. It keeps objects in memory."""
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with running(command, f"http://127.0.0.1:{port}") as server:
-        yield server
+    url = f"http://127.0.0.1:{port}"
+    with running([sys.executable, "-m", moto_server.__name__, str(port)], url, directory=_ROOT):
+        yield Moto(url)
 
 
 @contextmanager
@@ -121,5 +143,6 @@ def versitygw(directory: Path) -> Iterator[Server]:
     subprocess.run([go, "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(built)})
     environment = {**os.environ, "ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": SECRET}
     command = [str(built / "versitygw"), "--port", f"127.0.0.1:{port}", "posix", str(objects)]
-    with running(command, f"http://127.0.0.1:{port}", environment=environment) as server:
-        yield server
+    url = f"http://127.0.0.1:{port}"
+    with running(command, url, environment=environment):
+        yield Server(url)

@@ -12,6 +12,7 @@ import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.producer_state import Producer, first_open_transaction_offset, replay
 from kcompact.plan.options import PlanOptions
 from tests.support import log_writer
+from tests.support.few_processes import no_other_process
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 from tests.support.mutants import legacy_entry
 
@@ -92,8 +94,7 @@ class Replica:
     def fetch(self, leader: Replica) -> None:
         """Append what the leader has above the end."""
         for data in leader.batches():
-            (batch,) = parse_batches(data, file="")
-            if batch.header.last_offset >= self.end:
+            if end_of(data) > self.end:
                 self.append(data)
         self.end = max(self.end, leader.end)
 
@@ -148,13 +149,14 @@ class Replica:
             "delete.retention.ms": str(retention_ms),
             "segment.bytes": str(4 * SEGMENT_BYTES),
         }
-        clean_log_dir(
-            self.path,
-            settings,
-            plan_options=PlanOptions(now_ms=now_ms, force=True, use_log_end=True, replicas=others),
-            options=CleanOptions(journal=None),
-            engine="in-process",
-        ).raise_failure()
+        with no_other_process():
+            clean_log_dir(
+                self.path,
+                settings,
+                plan_options=PlanOptions(now_ms=now_ms, force=True, use_log_end=True, replicas=others),
+                options=CleanOptions(journal=None),
+                engine="in-process",
+            ).raise_failure()
         self.cleanings += 1
         logs = sorted(directory.glob("*.log"))
         self.bases = [int(log.stem) for log in logs]
@@ -357,6 +359,7 @@ def _view(lines: Iterator[Line]) -> dict[bytes, bytes]:
     return {key: value for key, value in newest.items() if value is not None}
 
 
+@lru_cache(maxsize=4096)  # A follower asks for each batch of its leader whenever it fetches.
 def end_of(data: bytes) -> int:
     """Return the offset after a batch."""
     (batch,) = parse_batches(data, file="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -59,8 +59,7 @@ ONLY_IN = {
     "cryptography": {"config.client.stores"},
     "urllib": {"config.client.tokens", "host.installation"},
     "pyarrow": {"export.arrow", "spark_source.columns", "spark_source.damage"},
-    "fcntl": {"log.lock", "host.access", "bucket.scratch"},
-    "filelock": {"engine.spark.scratch"},
+    "fcntl": {"log.lock", "host.access", "bucket.scratch", "engine.spark.scratch"},
     "platformdirs": {"host.user_directories"},
     "subprocess": {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
@@ -157,6 +156,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of the tree of a file. To walk them takes longer than most checks."""
+    return tuple(ast.walk(tree_of(path)))
+
+
 def module_of(path: Path) -> str:
     """`kcompact/format/batch.py` -> `format.batch`, `kcompact/cli/__init__.py` -> `cli`."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -174,9 +179,9 @@ def and_above(module: str) -> set[str]:
     return {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
 
 
-def imported_by(tree: ast.AST) -> Iterator[str]:
-    """Yield the modules that a syntax tree imports, by their full names; of `from a import b` both."""
-    for node in ast.walk(tree):
+def imported_by(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the modules that the nodes of a tree import, by their full names; of `from a import b` both."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -189,7 +194,7 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
 @cache
 def imports_of(path: Path) -> tuple[str, ...]:
     """Return the modules that a file of the package imports."""
-    return tuple(imported_by(tree_of(path)))
+    return tuple(imported_by(nodes_of(path)))
 
 
 @cache
@@ -197,14 +202,20 @@ def names_called(path: Path) -> tuple[tuple[str, ast.Call], ...]:
     """Return what a file calls: `os.rename`, and `.unlink` for a method of something that is not a module's name."""
     imported = {name.split(".")[0] for name in imports_of(path)} | {"datetime", "date"}
     found = []
-    for node in ast.walk(tree_of(path)):
-        if not isinstance(node, ast.Call):
-            continue
-        text = ast.unparse(node.func)
-        if isinstance(node.func, ast.Attribute) and text.split(".")[0] not in imported:
-            text = f".{node.func.attr}"
-        found.append((text, node))
+    for node in nodes_of(path):
+        if isinstance(node, ast.Call):
+            names = dotted(node.func)
+            found.append((".".join(names) if names[0] in imported or len(names) == 1 else f".{names[-1]}", node))
     return tuple(found)
+
+
+def dotted(node: ast.expr) -> list[str]:
+    """Return the names of `a.b.c`; the first is empty for an attribute of anything else, such as of a call."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return [node.id if isinstance(node, ast.Name) else "", *names]
 
 
 INNER = [path for path in SOURCES if module_of(path) not in ("", "__main__")]
@@ -309,15 +320,15 @@ def test_private_names_of_pyspark_are_in_one_module(path: Path) -> None:
     handles_pyspark = {"pyspark", "py4j"} & {name.split(".")[0] for name in imports_of(path)}
     if not handles_pyspark and "engine.spark" not in and_above(module_of(path)):
         return
-    found = list(private_names(tree_of(path)))
+    found = list(private_names(nodes_of(path)))
     assert not found, (
         f"{module_of(path)}: {found}; only kcompact/engine/spark/pyspark_private.py uses PySpark's private names"
     )
 
 
-def private_names(tree: ast.AST) -> Iterator[str]:
+def private_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield each name that may be a private name of another object: mypy has no types for PySpark's objects."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
                 pass
@@ -347,7 +358,7 @@ def is_private(name: str) -> bool:
     ],
 )
 def test_private_names_are_found(source: str) -> None:
-    assert list(private_names(ast.parse(source)))
+    assert list(private_names(ast.walk(ast.parse(source))))
 
 
 @of_each(SOURCES)
@@ -362,7 +373,7 @@ def test_who_creates_files(path: Path) -> None:
     if and_above(module_of(path)) & MAY_CREATE_FILES:
         return
     assert not {name for name, _ in names_called(path)} & CREATES
-    assert "O_CREAT" not in {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
+    assert "O_CREAT" not in {node.attr for node in nodes_of(path) if isinstance(node, ast.Attribute)}
     for name, call in names_called(path):
         if name in ("open", ".open", "io.open"):
             modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
@@ -410,7 +421,7 @@ def test_who_prints(path: Path) -> None:
 def test_nothing_is_evaluated_or_swallowed(path: Path) -> None:
     if module_of(path) not in MAY_EVALUATE:
         assert not {"eval", "exec", "os.system"} & {name for name, _ in names_called(path)}
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"line {node.lineno}: a bare except"
 
 
@@ -441,7 +452,7 @@ def test_no_module_is_named_for_nothing() -> None:
 
 @of_each(SOURCES)
 def test_no_path_of_somebodys_machine(path: Path) -> None:
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             assert not re.search(r"/(home|Users|root|work|tmp)/\w", node.value), node.value
 
@@ -480,7 +491,7 @@ def test_only_the_listed_functions_are_long() -> None:
     long = {
         f"{module_of(path)}.{node.name}"
         for path in SOURCES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
     }
@@ -497,8 +508,9 @@ def imported_test_modules(tree: ast.AST) -> list[str]:
 
 def imports_with_programs(tree: ast.AST) -> Iterator[str]:
     """Yield what a syntax tree imports, and what the lines of its strings import."""
-    yield from imported_by(tree)
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    yield from imported_by(nodes)
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for module, names in re.findall(r"^\s*(?:from|import) +(tests[\w.]*)(?: +import +(.*))?", node.value, re.M):
                 yield module

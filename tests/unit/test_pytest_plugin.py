@@ -22,6 +22,7 @@ MOMENT = datetime(2024, 1, 1, 10, tzinfo=UTC)
 def test_the_example_project_finds_the_fixture_by_itself(tmp_path: Path) -> None:
     project = shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command += ["--basetemp", str(tmp_path / "scratch")]
     ran = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "2 passed" in ran.stdout

@@ -3,14 +3,15 @@
 A killed process cannot remove its directory. The next process of the same user removes it: a directory whose lock is
 free is not in use.
 
-The library `filelock` takes the lock, but this module opens the lock file: `filelock` would create a missing file and
-its directories. It would re-create a directory that another process is removing, or put a lock file into a directory
-that another process has just created.
+The lock is that of `flock`, on a file that is opened here. A library of locks would create a missing file and its
+directories. It would re-create a directory that another process is removing, or put a lock file into a directory that
+another process has just created.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
@@ -83,10 +84,11 @@ def try_lock(descriptor: int) -> bool:
 
     False if another process holds it; waits for nothing. Raises OSError.
     """
-    # A worker of a cluster imports this module but takes no lock, so it does not need the library.
-    from filelock import lock_descriptor
-
-    return lock_descriptor(descriptor, blocking=False)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _locked(directory: Path) -> int | None:
@@ -95,8 +97,7 @@ def _locked(directory: Path) -> int | None:
     # Until the directory is locked, another process can remove it between any two of these steps.
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        # The lock is valid only if the locked file is still in the directory. `filelock` does not check this
-        # for a descriptor.
+        # The lock is valid only if the locked file is still in the directory.
         if try_lock(descriptor) and os.path.samestat(os.fstat(descriptor), (directory / _LOCK).stat()):
             return descriptor
     if descriptor is not None:

@@ -10,8 +10,11 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import obstore.store
 import pytest
 
 from fixtures.checkout import copy_directory
@@ -19,6 +22,7 @@ from kcompact.bucket import remote
 from kcompact.bucket.mirror import MIRROR
 from kcompact.log.directory import partition_directories
 from tests.support.fault_proxy import Proxy, in_front_of
+from tests.support.few_processes import no_other_process
 from tests.support.s3_server import Server, moto, versitygw
 
 
@@ -29,14 +33,20 @@ def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
         yield server
 
 
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    """A real log directory with two partitions."""
-    directory = copy_directory("several-partitions", "before", tmp_path / "log-dir")
+@pytest.fixture(scope="session")
+def two_partitions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log directory of `log_dir`, which copies it."""
+    directory = copy_directory("several-partitions", "before", tmp_path_factory.mktemp("logs") / "log-dir")
     for partition in partition_directories(directory):
         if partition.name not in ("audit-0", "orders-0"):
             shutil.rmtree(partition)
     return directory
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path, two_partitions: Path) -> Path:
+    """A real log directory with two partitions."""
+    return shutil.copytree(two_partitions, tmp_path / "log-dir")
 
 
 ONLY_MOTO = pytest.mark.parametrize("s3", ["moto"], indirect=True)
@@ -94,3 +104,22 @@ def store(new_store: Callable[[], Store]) -> Store:
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """No request is repeated."""
     monkeypatch.setattr(remote, "_MAX_RETRIES", 0)
+
+
+@pytest.fixture
+def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request is repeated at once, as often as ever."""
+    made: Any = obstore.store.S3Store
+    soon = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=10), "base": 2}
+
+    def store(*arguments: Any, retry_config: dict[str, Any], **options: Any) -> Any:
+        return made(*arguments, retry_config={**retry_config, "backoff": soon}, **options)
+
+    monkeypatch.setattr(obstore.store, "S3Store", store)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone() -> Iterator[None]:
+    """Let no other process of the machine be seen."""
+    with no_other_process():
+        yield

@@ -44,10 +44,8 @@ MIB = 1 << 20
 def test_a_command_answers_as_for_the_local_directory(arguments: tuple[str, ...], log_dir: Path, store: Store) -> None:
     address = store.upload(log_dir, "eu")
     # A bucket has its own times, in whole seconds.
-    for file in log_dir.rglob("*"):
-        if file.is_file():
-            modified = store.server.client().head_object(Bucket=store.bucket, Key=f"eu/{file.relative_to(log_dir)}")
-            os.utime(file, (modified["LastModified"].timestamp(),) * 2)
+    for each in store.server.client().list_objects_v2(Bucket=store.bucket)["Contents"]:
+        os.utime(log_dir / each["Key"].removeprefix("eu/"), (int(each["LastModified"].timestamp()),) * 2)
     name, *options = arguments
     local, remote = kcompact(name, *options, log_dir), kcompact(name, *options, address)
     assert (remote.code, remote.err.replace(address, str(log_dir))) == (local.code, local.err), remote.err
@@ -110,9 +108,24 @@ def test_a_full_reading_takes_a_request_for_each_8_mib(
     assert store.proxy.gets_of(".log") <= -(-size_bytes // WHOLE_BYTES)
 
 
-@pytest.mark.parametrize("size_mib", [96, pytest.param(400, marks=pytest.mark.slow)])
-def test_a_reading_does_not_wait_for_each_request(size_mib: int, store: Store) -> None:
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece is a MiB."""
+    monkeypatch.setattr(mirrored_file, "WHOLE_BYTES", MIB // 2)
+    monkeypatch.setattr(mirrored_file, "PIECE_BYTES", MIB)
+
+
+@pytest.mark.parametrize(
+    ("size_mib", "piece_bytes"),
+    [(8, MIB * 3 // 8), *(pytest.param(each, 3 * MIB, marks=pytest.mark.slow) for each in (96, 400))],
+)
+def test_a_reading_does_not_wait_for_each_request(
+    size_mib: int, piece_bytes: int, store: Store, request: pytest.FixtureRequest
+) -> None:
     """Of a distant store each request takes long, whatever its size. In a row they would take all of it."""
+    if size_mib == 8:
+        request.getfixturevalue("small_pieces")
+    whole_bytes = mirrored_file.WHOLE_BYTES
     file = files_in(_large(store, size_mib * MIB)).file("00000000000000000000.log")
     begun, most = list[int](), 0
     delay_s, guard = 0.3, threading.Lock()
@@ -128,20 +141,13 @@ def test_a_reading_does_not_wait_for_each_request(size_mib: int, store: Store) -
 
     store.proxy.decide = late
     with file.open() as opened:
-        for position in range(0, size_mib * MIB, 3 * MIB):
-            opened.read(3 * MIB, position)
+        for position in range(0, size_mib * MIB, piece_bytes):
+            opened.read(piece_bytes, position)
     gets = store.proxy.gets_of(".log")
-    assert gets <= -(-size_mib * MIB // WHOLE_BYTES)
+    assert gets <= -(-size_mib * MIB // whole_bytes)
     assert 3 <= most <= 4, "bounded, because each holds a piece in memory"
     asked = [each.headers for each in store.proxy.requests if each.path.endswith(".log")]
     assert all("if-match" in map(str.lower, headers) for headers in asked)
-
-
-@pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece is a MiB."""
-    monkeypatch.setattr(mirrored_file, "WHOLE_BYTES", MIB // 2)
-    monkeypatch.setattr(mirrored_file, "PIECE_BYTES", MIB)
 
 
 def _opened(path: BucketPath) -> tuple[LogFile, MirroredFile]:
@@ -389,7 +395,9 @@ def test_a_store_that_does_not_serve(fault: Fault, words: str, store: Store, one
 
 
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.HALF])
-def test_a_fault_at_every_third_request_is_survived(fault: Fault, log_dir: Path, store: Store) -> None:
+def test_a_fault_at_every_third_request_is_survived(
+    fault: Fault, log_dir: Path, store: Store, soon_again: None
+) -> None:
     address = store.upload(log_dir, "eu")
     store.proxy.decide = lambda request: fault if request.number % 3 == 2 else None
     ran = kcompact("records", f"{address}/orders-0", "--json")

@@ -101,8 +101,8 @@ class Disk:
         ballast = self.root / "ballast"
         ballast.unlink(missing_ok=True)
         with ballast.open("wb") as file:
-            for _ in range((self.free_bytes - free_bytes) // 4096):
-                file.write(bytes(4096))
+            if size_bytes := (self.free_bytes - free_bytes) // 4096 * 4096:
+                os.posix_fallocate(file.fileno(), 0, size_bytes)
         assert self.free_bytes == free_bytes
 
     def holds(self, original: Path) -> Path:

@@ -34,6 +34,7 @@ from kcompact.errors import (
     RefusedError,
     UnfinishedCopyError,
 )
+from kcompact.host import turns
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
@@ -324,6 +325,7 @@ def test_small_partitions_are_cleaned_side_by_side(
             running.remove(name)
 
     monkeypatch.setattr(round_module, "swap_in", cleaned)
+    monkeypatch.setattr(turns, "_MOST_WAIT_S", 0.01)  # Who meets another has the turn, and keeps it.
     monkeypatch.setattr(engines, "available_cores", lambda: cores)
     options = CleanOptions(max_bytes_per_second=limit)
     result = clean_log_dir(tmp_path / "logs", COMPACT, plan_options=PLAN, options=options)

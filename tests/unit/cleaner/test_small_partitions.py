@@ -25,7 +25,10 @@ from tests.support.patience import PATIENCE_S
     [(5, 6, 6), (60, 6, 4), (60, 3, 3), (64, 6, 1), (5, 1, 1)],
     ids=["small", "by-size", "by-threads", "large", "one-thread"],
 )
-def test_threads_and_sizes_limit_what_runs_together(size_mib: int, threads: int, at_once: int) -> None:
+def test_threads_and_sizes_limit_what_runs_together(
+    size_mib: int, threads: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_MOST_WAIT_S", 0.01)  # Who meets the others has the turn, and keeps it.
     outcomes: list[Any] = [
         SimpleNamespace(number=number, turn=SimpleNamespace(segments=[SimpleNamespace(size_bytes=size_mib << 20)]))
         for number in range(12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.committed_view import committed_view
 from tests.support.copies import read_files
+from tests.support.files_in_memory import directory_in_memory
 from tests.support.machine_code import switch
 from tests.support.wrong_transaction_indexes import SPEC, WRONG
 
@@ -33,6 +34,13 @@ def clean(directory: Path, options: CleanOptions | None = None) -> CleanResult:
     assert plan.first_uncleanable_offset == 15
     with log_dir_lock(directory.parent) as lock:
         return clean_partition(plan, InProcess(), lock=lock, options=options)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory in memory: these tests write many logs."""
+    with directory_in_memory() as path:
+        yield path
 
 
 @pytest.fixture
@@ -75,20 +83,26 @@ def test_an_index_that_misleads_nobody_is_not_refused(wrong: str, directory: Pat
     assert committed_view(directory) == VIEW
 
 
+@pytest.fixture(scope="module")
+def sound() -> Iterator[dict[str, bytes]]:
+    """The files below the young segments after a cleaning with sound indexes."""
+    with directory_in_memory() as path:
+        directory = log_writer.write(SPEC, path)
+        clean(directory)
+        yield below_young_segments(directory)
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_rebuilt_from_the_markers_the_result_is_that_of_sound_indexes(
-    wrong: str, directory: Path, tmp_path: Path
+    wrong: str, directory: Path, sound: dict[str, bytes], tmp_path: Path
 ) -> None:
-    sound = tmp_path / "sound" / directory.name
-    shutil.copytree(directory, sound)
-    clean(sound)
     WRONG[wrong].apply(directory)
     clean(directory, CleanOptions(rebuild_indexes=True, output=tmp_path / "out"))
     copy = tmp_path / "out" / directory.name
     clean(directory, CleanOptions(rebuild_indexes=True))
     for result in (copy, directory):
         assert committed_view(result) == VIEW
-        assert below_young_segments(result) == below_young_segments(sound)
+        assert below_young_segments(result) == sound
     # In place, an index behind the cleaned range stays as it is.
     assert not verify_log(read_log(copy)).is_damaged
     assert not verify_log(read_log(directory)).is_damaged or WRONG[wrong].base_offset >= 15

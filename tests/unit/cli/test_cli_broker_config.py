@@ -252,6 +252,7 @@ def test_explain_marks_what_is_assumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("without_figures")
 def test_the_report_marks_what_is_assumed(tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     directory, page = partition(tmp_path / "logs"), tmp_path / "report.html"

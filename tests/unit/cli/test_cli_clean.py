@@ -25,7 +25,6 @@ from kcompact.views import outcome
 from tests.support import log_dsl
 from tests.support.command_line import (
     COMPACT,
-    COMPACTED,
     DIRTY,
     clean,
     command,
@@ -33,8 +32,6 @@ from tests.support.command_line import (
     environment,
     kcompact,
     partition,
-    process,
-    values,
 )
 from tests.support.fake_java import write_java
 
@@ -130,8 +127,17 @@ def on_terminal(arguments: Sequence[str | Path], *, typed_ahead: str, answer: st
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("is_piped", [False, True], ids=["terminal", "pipe"])
-@pytest.mark.parametrize(("answer", "code", "is_cleaned"), [("y\n", 0, True), ("n\n", 130, False), ("", 130, False)])
+@pytest.mark.parametrize(
+    ("answer", "code", "is_cleaned", "is_piped"),
+    [
+        pytest.param("y\n", 0, True, True, id="yes-pipe"),
+        pytest.param("n\n", 130, False, False, id="no-terminal"),
+        pytest.param("", 130, False, False, id="end-terminal"),
+        pytest.param("y\n", 0, True, False, id="yes-terminal", marks=pytest.mark.slow),
+        pytest.param("n\n", 130, False, True, id="no-pipe", marks=pytest.mark.slow),
+        pytest.param("", 130, False, True, id="end-pipe", marks=pytest.mark.slow),
+    ],
+)
 def test_a_person_is_asked_on_standard_error(
     answer: str, code: int, is_cleaned: bool, is_piped: bool, tmp_path: Path
 ) -> None:
@@ -155,16 +161,6 @@ def test_what_was_typed_before_the_question_is_no_answer(tmp_path: Path) -> None
 
 
 # Engines
-
-
-@pytest.mark.spark
-def test_a_master_chooses_spark(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    ran = process("clean", "--json", "--master", "local[1]", *COMPACT, directory)
-    assert ran.returncode == 0, ran.stderr
-    assert "engine: spark (--master is given)\n" in ran.stderr
-    assert '"engine": "spark"' in ran.stdout
-    assert values(directory) == COMPACTED
 
 
 def test_large_work_without_spark_is_done_by_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,7 @@ def test_a_directory_of_someone_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without permission")
+@pytest.mark.usefixtures("among_others")
 def test_an_ordinary_user_needs_no_more_than_the_files() -> None:
     cleaning = ("clean", "--engine", "in-process", *COMPACT)
     answers: list[tuple[int, str]] = []

@@ -13,49 +13,47 @@ import pytest
 import kcompact as package
 from kcompact import __version__, kernels
 from tests.support.command_line import ASSUMED, COMPACT, IMPORTED_FROM, ROOT, environment, kcompact, partition
+from tests.support.forks import MAIN, READING, Run, forked
 
 LOADED = """
-import sys
-from kcompact.cli.app import main
 try:
-    main(sys.argv[1:])
+    main()
 except SystemExit:
     pass
-heavy = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "xxhash", "zstandard", "pandas"}
-heavy |= {"matplotlib", "jinja2"}
-print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
+HEAVY = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "xxhash", "zstandard", "pandas"}
+HEAVY |= {"matplotlib", "jinja2"}
+READERS = [["--help"], ["inspect"], ["verify"], ["plan"], ["recover"], ["clean", "--help"]]
+LATE = [("rich", ["plan", "--json"]), ("numpy", ["plan"]), ("numpy", ["inspect"]), ("numpy", ["doctor"])]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The packages that each command has loaded, by its words. They share a start of Python."""
+    runs = {}
+    for arguments in (*READERS, *(arguments for _, arguments in LATE)):
+        directory = partition(tmp_path_factory.mktemp("logs"))
+        target = directory.parent if arguments == ["doctor"] else directory
+        runs[" ".join(arguments)] = Run(arguments=arguments if "--help" in arguments else [*arguments, target])
+    done = forked([*runs.values()], warm=READING, program=LOADED)
+    return {words: {*ran.stdout.splitlines()[-1].split()} for words, ran in zip(runs, done, strict=True)}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("arguments", [["--help"], ["inspect"], ["verify"], ["plan"], ["recover"], ["clean", "--help"]])
-def test_reading_commands_load_neither_spark_nor_numba(arguments: list[str], tmp_path: Path) -> None:
-    target = [] if "--help" in arguments else [str(partition(tmp_path))]
-    ran = subprocess.run(
-        [sys.executable, "-c", LOADED, *arguments, *target],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(),
-    )
-    assert ran.stdout.splitlines()[-1] == "[]"
+@pytest.mark.parametrize("arguments", READERS)
+def test_reading_commands_load_neither_spark_nor_numba(arguments: list[str], loaded: dict[str, set[str]]) -> None:
+    found = loaded[" ".join(arguments)]
+    assert "click" in found
+    assert not found & HEAVY
 
 
-@pytest.mark.parametrize(
-    ("heavy", "arguments"),
-    [("rich", ["plan", "--json"]), ("numpy", ["plan"]), ("numpy", ["inspect"]), ("numpy", ["doctor"])],
-)
-def test_what_takes_long_to_load_is_not_loaded(heavy: str, arguments: list[str], tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    target = directory.parent if arguments == ["doctor"] else directory
-    ran = subprocess.run(
-        [sys.executable, "-c", LOADED.replace("pyspark", heavy), *arguments, str(target)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(),
-    )
-    assert ran.stdout.splitlines()[-1] == "[]"
+@pytest.mark.parametrize(("heavy", "arguments"), LATE)
+def test_what_takes_long_to_load_is_not_loaded(heavy: str, arguments: list[str], loaded: dict[str, set[str]]) -> None:
+    found = loaded[" ".join(arguments)]
+    assert "click" in found
+    assert heavy not in found
+    assert not found & (HEAVY - {"pyspark"})
 
 
 def test_other_processes_import_the_package_that_is_tested(tmp_path: Path) -> None:
@@ -116,8 +114,7 @@ def test_no_core_dump_is_left() -> None:
 
 
 CANNOT_LOAD = """
-import errno, os, sys
-from kcompact.__main__ import main
+import errno
 module, number, *sys.argv[1:] = sys.argv[1:]
 class Finder:
     def find_spec(self, name, path, target=None):
@@ -128,34 +125,45 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 main()
 """
+NOT_LOADED = [
+    ("kcompact.cli.app", "EIO", 1, "error: Input/output error\n"),
+    ("kcompact.cli.signals", "EACCES", 4, "error: Permission denied\n"),
+    ("kcompact.errors", "EIO", 1, "error: a part of kcompact cannot be loaded: [Errno 5] Input/output error\n"),
+    ("kcompact.cli.commands.plan", "EDQUOT", 7, "error: Disk quota exceeded\n"),
+    ("kcompact.plan.partition", "", 1, "error: a part of kcompact cannot be loaded: No module named 'kcompact.pl"),
+    (
+        "kcompact.cli.output.streams",
+        "",
+        1,
+        "error: a part of kcompact cannot be loaded: cannot import name 'streams'",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("module", "number", "code", "message"),
-    [
-        ("kcompact.cli.app", "EIO", 1, "error: Input/output error\n"),
-        ("kcompact.cli.signals", "EACCES", 4, "error: Permission denied\n"),
-        ("kcompact.errors", "EIO", 1, "error: a part of kcompact cannot be loaded: [Errno 5] Input/output error\n"),
-        ("kcompact.cli.commands.plan", "EDQUOT", 7, "error: Disk quota exceeded\n"),
-        ("kcompact.plan.partition", "", 1, "error: a part of kcompact cannot be loaded: No module named 'kcompact.pl"),
-        (
-            "kcompact.cli.output.streams",
-            "",
-            1,
-            "error: a part of kcompact cannot be loaded: cannot import name 'streams'",
-        ),
-    ],
-)
-def test_a_module_that_cannot_be_loaded(module: str, number: str, code: int, message: str, tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    for debug in ([], ["--debug"]):
-        ran = subprocess.run(
-            [sys.executable, "-c", CANNOT_LOAD, module, number, "plan", *debug, str(directory)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment(),
-        )
-        assert ("Traceback" in ran.stderr) == bool(debug)
-        if not debug:
-            assert (ran.returncode, ran.stderr[: len(message)]) == (code, message)
+@pytest.fixture(scope="module")
+def not_loaded(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]]:
+    """What `plan` leaves without each of these modules, and what `plan --debug`. They share a start of Python."""
+    directory = partition(tmp_path_factory.mktemp("logs"))
+    runs = [
+        Run(arguments=[module, number, "plan", *debug, directory])
+        for module, number, *_ in NOT_LOADED
+        for debug in ([], ["--debug"])
+    ]
+    done = iter(forked(runs, warm=MAIN, program=CANNOT_LOAD))
+    return {module: (next(done), next(done)) for module, *_ in NOT_LOADED}
+
+
+@pytest.mark.parametrize(("module", "number", "code", "message"), NOT_LOADED)
+def test_a_module_that_cannot_be_loaded(
+    module: str,
+    number: str,
+    code: int,
+    message: str,
+    not_loaded: dict[str, tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]],
+) -> None:
+    plain, debug = not_loaded[module]
+    assert "Traceback" not in plain.stderr
+    assert (plain.returncode, plain.stderr[: len(message)]) == (code, message)
+    assert "Traceback" in debug.stderr

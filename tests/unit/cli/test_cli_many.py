@@ -32,6 +32,7 @@ from tests.support.command_line import (
     running_broker,
     settings,
 )
+from tests.support.forks import on_terminals
 from tests.support.many_partitions import write_many
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)
@@ -39,10 +40,16 @@ SCREEN = 24
 """The lines of the terminals of `on_terminal`."""
 
 
-@pytest.fixture
-def many(tmp_path: Path) -> Path:
-    """A log directory with 26 partitions, 3 of them to be cleaned; two are corrupt, two half-swapped."""
-    return write_many(tmp_path / "logs", one_in=4)
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory with 53 partitions, 3 of them to be cleaned; two are corrupt, two half-swapped. Not to change."""
+    return write_many(tmp_path_factory.mktemp("many") / "logs", one_in=4)
+
+
+@pytest.fixture(scope="module")
+def two_hundred(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory with 200 partitions of all kinds. Not to change."""
+    return write_many(tmp_path_factory.mktemp("two-hundred") / "logs")
 
 
 @pytest.fixture
@@ -77,9 +84,8 @@ def errors_of(ran_err: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_two_hundred_partitions_fit_on_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_many(tmp_path / "logs")
-    monkeypatch.chdir(tmp_path)
+def test_two_hundred_partitions_fit_on_a_screen(two_hundred: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(two_hundred.parent)
     for width, lines in on_terminal((60, 80, 120), "plan", *COMPACT, "logs").items():
         report = after_notes(lines[: next(n for n, line in enumerate(lines) if line.startswith("next: ")) + 1])
         assert len(report) <= SCREEN + 8, report  # The terminal breaks some lines.
@@ -120,7 +126,8 @@ def test_details_of_many_only_with_verbose(dirty: Path) -> None:
     assert kcompact("plan", "-v", "-q", *COMPACT, dirty).code == 2
 
 
-def test_quiet(many: Path) -> None:
+def test_quiet(tmp_path: Path) -> None:
+    many = write_many(tmp_path / "logs", one_in=4)
     ran = kcompact("plan", "-q", *COMPACT, many)
     assert ran.out.splitlines()[1:] == ["rewrites 1.2 KiB: 1.2 KiB dirty, 0 B clean"]
     assert ran.out.startswith("53 partitions, 20.9 KiB: 3 to clean, 15 below-ratio")
@@ -247,9 +254,8 @@ def test_units_of_kafkas_words_are_explained(dirty: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_screen_after_a_clean(tmp_path: Path) -> None:
-    log_dir = write_many(tmp_path / "logs")
-    (lines,) = on_terminal((80,), *CLEAN, "--dry-run", log_dir).values()
+def test_a_screen_after_a_clean(two_hundred: Path) -> None:
+    (lines,) = on_terminal((80,), *CLEAN, "--dry-run", two_hundred).values()
     last = lines[max(number for number, line in enumerate(lines) if line.startswith("partition ")) :]
     assert len(last) <= SCREEN, last
     assert [line.split()[:4] for line in last[1:3]] == [[f"orders-{n}", "dry-run", "419", "B"] for n in (0, 1)]
@@ -345,24 +351,30 @@ def test_bars_fit_on_narrow_terminals(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_four_hundred_partitions_end_with_the_totals_on_the_last_screen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "damaged", "left"), [(60, 8, 4), pytest.param(400, 30, 10, marks=pytest.mark.slow)], ids=["60", "400"]
+)
+def test_many_partitions_end_with_the_totals_on_the_last_screen(
+    count: int, damaged: int, left: int, tmp_path: Path
+) -> None:
     caught_up = "log now=10:00 checkpoint=6 hw=7 name={}\n0: a=1 b=2\n3: c=5\n6: a=6"
-    for number in range(400):
+    for number in range(count):
         name = f"orders-{number}"
         made = partition(tmp_path, caught_up.format(name) if number % 2 else settings(f"hw=7 name={name}"))
-        if number < 30:
+        if number < damaged:
             flip(made / "00000000000000000006.log", 17, number + 1)  # Each has another wrong checksum.
-        elif number < 40:
+        elif number < damaged + left:
             (made / ".kcompact-0123456789abcdef").mkdir()
+    dirty = (count - damaged) // 2
     ends = {
-        ("recover",): "400 partitions: 10 tidied, 390 nothing-to-do",
-        ("plan", *COMPACT): r"400 partitions, .*: 185 to clean, 215 not",
-        ("doctor", *COMPACT): r"stops a broker: \d+; stops kcompact: 60; note: \d+",
-        (*CLEAN, "--yes"): "400 partitions: 185 cleaned, 30 failed, 185 skipped",
-        (*CLEAN, "--force", "--yes"): "400 partitions: 30 failed, 370 skipped",
+        ("recover",): f"{count} partitions: {left} tidied, {count - left} nothing-to-do",
+        ("plan", *COMPACT): rf"{count} partitions, .*: {dirty} to clean, {count - dirty} not",
+        ("doctor", *COMPACT): rf"stops a broker: \d+; stops kcompact: {2 * damaged}; note: \d+",
+        (*CLEAN, "--yes"): f"{count} partitions: {dirty} cleaned, {damaged} failed, {dirty} skipped",
+        (*CLEAN, "--force", "--yes"): f"{count} partitions: {damaged} failed, {count - damaged} skipped",
     }
-    for command, totals in ends.items():
-        lines = on_terminal([80], *command, tmp_path)[80]
+    shown = on_terminals([(80, (*command, tmp_path)) for command in ends])
+    for (command, totals), lines in zip(ends.items(), shown, strict=True):
         (at,) = (number for number, line in enumerate(lines) if re.fullmatch(totals, line))
         height = sum(max(1, -(-len(line) // 80)) for line in lines[at:])
         assert height < SCREEN, (command, lines[-SCREEN:])
@@ -378,9 +390,9 @@ def test_few_errors_on_a_terminal_and_the_gravest_first(tmp_path: Path) -> None:
             flip(made / "00000000000000000006.log", 17, number + 1)
     partition(tmp_path / "other", settings("unclean name=aaa-0"))
     arguments = (*CLEAN, "--dry-run", tmp_path / "other" / "aaa-0", tmp_path)
-    shown = on_terminal([120], *arguments)[120]
+    shown, all_shown = on_terminals([(120, arguments), (120, (*arguments, "-v"))])
     named = [line for line in shown if line.startswith("error: ")]
     assert [re.findall(r"/(orders-\d|aaa-\d)/", line) for line in named] == [["orders-0"], ["orders-1"]]
     assert "and 4 more errors; -v lists them" in shown
-    assert len(errors_of("\n".join(on_terminal([120], *arguments, "-v")[120]))) == 6
+    assert len(errors_of("\n".join(all_shown))) == 6
     assert len(errors_of(kcompact(*arguments).err)) == 6

@@ -24,11 +24,11 @@ from tests.support.command_line import (
     flip,
     kcompact,
     leave_swap,
-    on_terminal,
     partition,
     running_broker,
     settings,
 )
+from tests.support.forks import on_terminals
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)
 RETAIN = ("--apply-retention", "--config", "retention.ms=0", "--config", "cleanup.policy=compact,delete", "--now", NOW)
@@ -245,10 +245,9 @@ def test_skipped_partitions_have_no_second_row(tmp_path: Path) -> None:
     partitions(tmp_path, 2)
     for number in range(4):
         partition(tmp_path, settings(f"hw=7 checkpoint=6 name=clean-{number}"))
-    ((_, lines),) = on_terminal((100,), *CLEAN, "-y", tmp_path).items()
+    lines, all_lines = on_terminals([(100, (*CLEAN, "-y", tmp_path)), (100, (*CLEAN, "-y", "-v", tmp_path))])
     last = lines[max(at for at, line in enumerate(lines) if line.startswith("partition ")) :]
     assert not any(line.startswith("clean-") for line in last)
     assert "skipped: 4 active-only" in last
-    ((_, lines),) = on_terminal((100,), *CLEAN, "-y", "-v", tmp_path).items()
-    last = lines[max(at for at, line in enumerate(lines) if line.startswith("partition ")) :]
+    last = all_lines[max(at for at, line in enumerate(all_lines) if line.startswith("partition ")) :]
     assert sum(line.startswith("clean-") for line in last) == 4

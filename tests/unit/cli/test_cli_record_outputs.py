@@ -8,8 +8,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ import pytest
 from kcompact.format.batch import Record, build
 from kcompact.host.installation import how_to_add
 from tests.support import log_dsl, log_writer
-from tests.support.command_line import COMPACT, ROOT, environment, flip, kcompact, partition
+from tests.support.command_line import COMPACT, ROOT, flip, kcompact, partition
+from tests.support.forks import READING, Run, forked
 
 LOG = """
 log
@@ -202,53 +201,34 @@ def test_an_existing_file_and_a_file_in_a_log_are_refused(tmp_path: Path) -> Non
 
 
 WITHOUT_PYARROW = """
-import sys
-sys.modules["pyarrow"] = None
-from kcompact.cli.app import main
-main(sys.argv[1:])
-"""
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_without_pyarrow(suffix: str, tmp_path: Path) -> None:
-    target = tmp_path / f"records{suffix}"
-    ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PYARROW, "records", "--output", str(target), str(log(tmp_path))],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    if suffix in (".csv", ".jsonl"):
-        assert (ran.returncode, target.exists()) == (0, True)
-        return
-    assert ran.returncode == 4
-    assert ran.stderr.endswith(f"; use .csv or .jsonl, or {how_to_add('arrow')}\n")
-    assert [each.name for each in tmp_path.iterdir()] == ["logs"]
-
-
-LOADED = """
-import sys
-from kcompact.cli.app import main
+if "--output" in sys.argv:
+    sys.modules["pyarrow"] = None
 try:
-    main(sys.argv[1:])
-except SystemExit:
-    pass
-print(sorted({"pyarrow", "rich"} & sys.modules.keys()))
+    main()
+finally:
+    if "--output" not in sys.argv:
+        print(sorted({"pyarrow", "rich"} & sys.modules.keys()))
 """
+FEW = [["--print-data"], ["--key", "a", "--since", "0", "--limit", "1", "--json"]]
 
 
-@pytest.mark.parametrize("options", [["--print-data"], ["--key", "a", "--since", "0", "--limit", "1", "--json"]])
-def test_a_list_of_few_records_loads_nothing_of_others(options: list[str], tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", LOADED, "records", *options, str(log(tmp_path))],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(),
-    )
-    assert ran.stdout.splitlines()[-1] == "[]"
+def test_what_is_loaded_and_what_needs_pyarrow(tmp_path: Path) -> None:
+    """A list of few records loads nothing of others. Without pyarrow, the formats that need it are refused."""
+    directory = log(tmp_path)
+    targets = [tmp_path / f"records{suffix}" for suffix in SUFFIXES]
+    runs = [Run(arguments=["records", *options, directory]) for options in FEW]
+    runs += [Run(arguments=["records", "--output", target, directory], cwd=tmp_path) for target in targets]
+    done = forked(runs, warm=READING, program=WITHOUT_PYARROW)
+    for ran in done[: len(FEW)]:
+        assert (ran.returncode, len(ran.stdout.splitlines()) > 1) == (0, True)
+        assert ran.stdout.splitlines()[-1] == "[]"
+    for target, ran in zip(targets, done[len(FEW) :], strict=True):
+        if target.suffix in (".csv", ".jsonl"):
+            assert (ran.returncode, target.exists()) == (0, True)
+        else:
+            assert ran.returncode == 4
+            assert ran.stderr.endswith(f"; use .csv or .jsonl, or {how_to_add('arrow')}\n")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["logs", "records.csv", "records.jsonl"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 
 from kcompact.cli.commands import report as command
 from kcompact.format.batch import Record, build
@@ -49,17 +48,6 @@ def test_a_page(tmp_path: Path) -> None:
     assert len(ids) == len(set(ids))
     again = kcompact("report", *COMPACT, directory, "-o", "-")
     assert again.out.rstrip() == html.rstrip()
-
-
-@pytest.fixture
-def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures take most of the time, and say nothing new in these tests."""
-    from kcompact.report import drawing
-
-    def figure(_: str, title: str, description: str, *__: object, **___: object) -> drawing.Figure:
-        return drawing.Figure(title=title, description=description, wide=Markup(), narrow=Markup())
-
-    monkeypatch.setattr(drawing, "figure", figure)
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,6 +24,7 @@ from tests.support.command_line import (
     kcompact,
     partition,
 )
+from tests.support.forks import GONE, Run, forked
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)
 NO_SPACE = "error: standard output: No space left on device\n"
@@ -33,18 +34,28 @@ NO_SPACE = "error: standard output: No space left on device\n"
 
 
 @pytest.mark.long
-def test_closed_streams_do_not_stop_a_cleaning(tmp_path: Path) -> None:
-    for number, closed in enumerate(("2>&-", "<&-", "<&- 2>&-", "2>/dev/full")):
-        directory = partition(tmp_path / str(number))
-        before = digest(directory)
-        ran = in_shell(closed, *CLEAN, "--yes", directory)
-        assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), (closed, ran.stderr)
-        assert "cleaned" in ran.stdout
-        assert digest(directory) != before
+@pytest.mark.parametrize(
+    "closed",
+    [
+        "<&- 2>&-",
+        "2>/dev/full",
+        pytest.param("2>&-", marks=pytest.mark.slow),
+        pytest.param("<&-", marks=pytest.mark.slow),
+    ],
+)
+def test_closed_streams_do_not_stop_a_cleaning(closed: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path)
+    before = digest(directory)
+    ran = in_shell(closed, *CLEAN, "--yes", directory)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), (closed, ran.stderr)
+    assert "cleaned" in ran.stdout
+    assert digest(directory) != before
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [("--yes",), ("--json",), ("--yes", "--json")])
+@pytest.mark.parametrize(
+    "options", [("--yes",), ("--json",), pytest.param(("--yes", "--json"), marks=pytest.mark.slow)]
+)
 def test_nothing_is_cleaned_with_standard_output_closed(options: tuple[str, ...], tmp_path: Path) -> None:
     directory = partition(tmp_path)
     before = digest(tmp_path)
@@ -54,8 +65,14 @@ def test_nothing_is_cleaned_with_standard_output_closed(options: tuple[str, ...]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("arguments", [["inspect"], ["inspect", "--json"], ["records"], ["plan"]])
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("closed", "arguments"),
+    [
+        pytest.param(closed, words, marks=() if words == kept else pytest.mark.slow)
+        for closed, kept in ((">&-", ["inspect", "--json"]), ("<&- >&- 2>&-", ["records"]))
+        for words in (["inspect"], ["inspect", "--json"], ["records"], ["plan"])
+    ],
+)
 def test_reading_with_standard_output_closed(arguments: list[str], closed: str, tmp_path: Path) -> None:
     ran = in_shell(closed, *arguments, partition(tmp_path))
     assert ran.returncode == 1
@@ -80,72 +97,101 @@ def test_standard_input_is_looked_at_for_questions_only(tmp_path: Path, monkeypa
 # Readers that leave, disks that are full
 
 
-def with_a_reader_who_left(*arguments: str | Path) -> tuple[int, str]:
-    """Run a command line into a pipe that nobody reads."""
+FULL = "/dev/full"
+READING = ["inspect", "inspect --json", "records", "plan", "recover", "--version", "plan --help"]
+PIPED = ["records", "keys", "plan", "--help"]
+CHANGING = {
+    "unseen, gone": ((*CLEAN, "--yes"), GONE),
+    "unseen, full": ((*CLEAN, "--yes"), FULL),
+    "done, gone": ((*CLEAN, "--json"), GONE),
+    "done, full": ((*CLEAN, "--json"), FULL),
+    "recovered": (("recover",), GONE),
+}
+
+
+class Left(NamedTuple):
+    """What a command left behind, and whether it has changed anything."""
+
+    code: int
+    err: str
+    is_changed: bool
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Left]:
+    """What commands leave that nobody can read, by their words and their standard output. They share a Python."""
+    directories, runs = {}, {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        lines = {(words, GONE): (words.split(), GONE) for words in PIPED}
+        lines |= {(words, FULL): (words.split(), FULL) for words in READING}
+        lines |= {(name, stdout): ([*words], stdout) for name, (words, stdout) in CHANGING.items()}
+        for key, (words, stdout) in lines.items():
+            directories[key] = partition(tmp_path_factory.mktemp("logs"))
+            target = [] if words[-1] in ("--version", "--help") and stdout == FULL else [directories[key]]
+            runs[key] = Run(arguments=[*words, *target], stdout=stdout)
+    before = {key: digest(directory.parent) for key, directory in directories.items()}
+    return {
+        key: Left(ran.returncode, ran.stderr, digest(directories[key].parent) != before[key])
+        for key, ran in zip(runs, forked([*runs.values()]), strict=True)
+    }
+
+
+@pytest.mark.long
+def test_who_does_not_see_the_plan_has_not_agreed(left: dict[tuple[str, str], Left]) -> None:
+    for key, problem in (
+        (("unseen, gone", GONE), "standard output was closed"),
+        (("unseen, full", FULL), "standard output: No space left on device"),
+    ):
+        ran = left[key]
+        assert (ran.code, ran.err.splitlines()[-1]) == (1, f"nothing was changed: {problem}")
+        assert not ran.is_changed
+
+
+@pytest.mark.long
+def test_what_is_done_is_done(left: dict[tuple[str, str], Left]) -> None:
+    gone, full = left["done, gone", GONE], left["done, full", FULL]
+    assert gone.is_changed
+    assert full.is_changed
+    assert (gone.code, "Traceback" in gone.err) == (0, False)
+    assert (full.code, full.err.splitlines()[-1] + "\n") == (1, NO_SPACE)
+    assert left["recovered", GONE][:2] == (0, "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", PIPED)
+def test_a_reader_who_leaves_ends_a_reading_command_as_sigpipe_does(
+    words: str, left: dict[tuple[str, str], Left]
+) -> None:
+    ran = left[words, GONE]
+    assert (ran.code, [line for line in ran.err.splitlines() if not line.startswith("note: ")]) == (141, [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", READING)
+def test_a_full_disk_behind_standard_output(words: str, left: dict[tuple[str, str], Left]) -> None:
+    ran = left[words, FULL]
+    assert ran.code == 1
+    assert "No space left on device" in ran.err
+    assert "fault" not in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_ends_in_the_same_way(tmp_path: Path) -> None:
+    """The tests above fork processes; a fresh interpreter does the same at its end."""
+    directory = partition(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)
     ran = subprocess.run(
-        command(*arguments), stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=environment()
+        command("keys", directory), stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=environment()
     )
     os.close(writer)
-    return ran.returncode, ran.stderr
-
-
-@pytest.mark.long
-def test_who_does_not_see_the_plan_has_not_agreed(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    before = digest(tmp_path)
-    code, err = with_a_reader_who_left(*CLEAN, "--yes", directory)
-    assert (code, err.splitlines()[-1]) == (1, "nothing was changed: standard output was closed")
-    ran = in_shell(">/dev/full", *CLEAN, "--yes", directory)
-    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (
-        1,
-        "nothing was changed: standard output: No space left on device",
-    )
-    assert digest(tmp_path) == before
-
-
-@pytest.mark.long
-def test_what_is_done_is_done(tmp_path: Path) -> None:
-    for name, how in (("a", with_a_reader_who_left), ("b", lambda *words: in_shell(">/dev/full", *words))):
-        directory = partition(tmp_path / name)
-        before = digest(directory)
-        ran: Any = how(*CLEAN, "--json", directory)
-        assert digest(directory) != before
-        if name == "a":
-            assert (ran[0], "Traceback" in ran[1]) == (0, False)
-        else:
-            assert (ran.returncode, ran.stderr.splitlines()[-1] + "\n") == (1, NO_SPACE)
-    assert with_a_reader_who_left("recover", partition(tmp_path / "c")) == (0, "")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("arguments", [["records"], ["keys"], ["plan"], ["--help"]])
-def test_a_reader_who_leaves_ends_a_reading_command_as_sigpipe_does(arguments: list[str], tmp_path: Path) -> None:
-    code, err = with_a_reader_who_left(*arguments, partition(tmp_path))
-    assert (code, [line for line in err.splitlines() if not line.startswith("note: ")]) == (141, [])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["inspect"],
-        ["inspect", "--json"],
-        ["records"],
-        ["plan"],
-        ["recover"],
-        ["--version"],
-        ["plan", "--help"],
-    ],
-)
-def test_a_full_disk_behind_standard_output(arguments: list[str], tmp_path: Path) -> None:
-    target = [] if arguments[-1] in ("--version", "--help") else [partition(tmp_path)]
-    ran = in_shell(">/dev/full", *arguments, *target)
+    said = [line for line in ran.stderr.splitlines() if not line.startswith("note: ")]
+    assert (ran.returncode, said) == (141, [])
+    ran = in_shell(f">{FULL}", "inspect", "--json", directory)
     assert ran.returncode == 1
     assert "No space left on device" in ran.stderr
-    assert "fault" not in ran.stderr
-    assert "Traceback" not in ran.stderr
 
 
 def test_progress_that_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:

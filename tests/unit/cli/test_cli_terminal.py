@@ -9,6 +9,7 @@ import pytest
 
 from fixtures import checkout
 from tests.support.command_line import COMPACT, CONTROL, DIRTY, flip, kcompact, on_terminal, partition, process
+from tests.support.forks import on_terminals
 
 TIMES_AT = {40: 0, 60: 0, 80: 0, 100: 1, 120: 2, 160: 3, 200: 3}
 """For each width, how many columns of times there is space for."""
@@ -71,26 +72,33 @@ def rows_of(header: str, rows: list[str]) -> list[dict[str, str]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("arguments", "start", "numbers"), TABLES, ids=["inspect", "verify", "plan", "clean"])
-def test_a_terminal_shows_the_numbers_of_a_pipe(
-    arguments: tuple[str, ...], start: str, numbers: tuple[str, ...], tmp_path: Path
+def test_a_terminal_shows_the_numbers_of_a_pipe(tmp_path: Path) -> None:
+    sound, damaged = (checkout.copy_directory("mixed", "before", tmp_path / name) for name in ("logs", "damaged"))
+    flip(next(damaged.glob("*-0/*.log")), 65)
+    lines: list[tuple[str | Path, ...]] = [
+        (*arguments, damaged if "verify" in arguments else sound) for arguments, *_ in TABLES
+    ]
+    shown = iter(on_terminals([(width, line) for line in lines for width in WIDTHS]))
+    for line, (arguments, start, numbers) in zip(lines, TABLES, strict=True):
+        piped = rows_of(*table(kcompact(*line).out.splitlines(), start))
+        for width in WIDTHS:
+            show_the_same(next(shown), piped, width, start, numbers, is_plan="plan" in arguments)
+
+
+def show_the_same(
+    lines: list[str], piped: list[dict[str, str]], width: int, start: str, numbers: tuple[str, ...], *, is_plan: bool
 ) -> None:
-    log_dir = checkout.copy_directory("mixed", "before", tmp_path / "logs")
-    if "verify" in arguments:
-        flip(next(log_dir.glob("*-0/*.log")), 65)
-    piped = rows_of(*table(kcompact(*arguments, log_dir).out.splitlines(), start))
-    for width, lines in on_terminal(WIDTHS, *arguments, log_dir).items():
-        header, rows = table(lines, start)
-        assert max(map(len, (header, *rows))) <= width
-        bars = {(len(line), line[-1]) for line in lines if line.startswith("  [")}
-        assert bars <= {(min(64, width), "]")}
-        shown = [name for name in numbers if name in re.split(r"  +", header.strip())]
-        assert shown == list(numbers) or width < 100
-        assert shown or "plan" in arguments
-        for row in piped:
-            # A row may go on in more lines, but its numbers are all in the first.
-            pattern = r"\s.*?".join(rf"(?<!\S){re.escape(row[name])}(?!\S)" for name in shown)
-            assert any(re.search(pattern, line) for line in rows), (width, row, rows)
+    header, rows = table(lines, start)
+    assert max(map(len, (header, *rows))) <= width
+    bars = {(len(line), line[-1]) for line in lines if line.startswith("  [")}
+    assert bars <= {(min(64, width), "]")}
+    shown = [name for name in numbers if name in re.split(r"  +", header.strip())]
+    assert shown == list(numbers) or width < 100
+    assert shown or is_plan
+    for row in piped:
+        # A row may go on in more lines, but its numbers are all in the first.
+        pattern = r"\s.*?".join(rf"(?<!\S){re.escape(row[name])}(?!\S)" for name in shown)
+        assert any(re.search(pattern, line) for line in rows), (width, row, rows)
 
 
 def test_piped_output_is_complete_and_plain(tmp_path: Path) -> None:

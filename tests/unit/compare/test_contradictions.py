@@ -18,7 +18,7 @@ from tests.support.log_writer import write
 RIGHT = "0: a=1(leader=1) b=1(leader=1) c=1(leader=2) d=1(leader=3)\n4: e=1(leader=3)"
 
 
-@pytest.mark.parametrize("replicas", [2, 3, 4])
+@pytest.mark.parametrize("replicas", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("old", "new", "kinds"),
     [

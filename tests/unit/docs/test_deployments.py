@@ -10,14 +10,16 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import check_jsonschema  # type: ignore[import-untyped]  # It has no types.
 import kubernetes_validate
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 
 from fixtures import checkout
 from kcompact import read_journal
@@ -60,6 +62,15 @@ def mappings(node: Any, at: MAPPING) -> Iterator[MAPPING]:
 # Kubernetes
 
 
+@pytest.fixture(scope="module")
+def each_schema_once() -> Iterator[None]:
+    """Parse the megabytes of each schema once, and not for each validation."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kubernetes_validate.utils, "schema_contents", cache(kubernetes_validate.utils.schema_contents))
+        yield
+
+
+@pytest.mark.usefixtures("each_schema_once")
 @pytest.mark.parametrize("version", [OLDEST_KUBERNETES, kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda file: file.name)
 def test_manifests_have_the_schema_of_kubernetes(manifest: Path, version: str) -> None:
@@ -211,16 +222,16 @@ def test_the_command_of_the_unit_cleans_a_log_directory(tmp_path: Path) -> None:
 # GitHub
 
 
-def checked(*workflows: Path) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
-    return subprocess.run([*program, *workflows], capture_output=True, text=True, check=False)
+def checked(*workflows: Path) -> Result:
+    arguments = ["--builtin-schema", "vendor.github-workflows", *map(str, workflows)]
+    return CliRunner().invoke(check_jsonschema.main, arguments)
 
 
 @pytest.mark.long
 def test_workflows_have_the_schema_of_github(tmp_path: Path) -> None:
     assert WORKFLOWS
     right = checked(*WORKFLOWS)
-    assert right.returncode == 0, right.stdout
+    assert right.exit_code == 0, right.stdout
     for workflow in WORKFLOWS:
         wrong = tmp_path / workflow.name
         wrong.write_text(workflow.read_text(encoding="utf-8").replace("runs-on:", "run-on:"), encoding="utf-8")

@@ -22,13 +22,12 @@ import contextlib
 import io
 import os
 import re
-import shutil
 import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import click
@@ -38,8 +37,12 @@ from fixtures import checkout
 from kcompact.host import machine
 from tests.support import examples
 from tests.support.command_line import EVERY_COMMAND, IMPORTED_FROM
+from tests.support.few_processes import no_other_process
 from tests.support.pages import Block, abridged, blocks, commands, run, without_timings
 from tests.support.s3_server import moto
+
+if TYPE_CHECKING:
+    from kcompact.engine.spark import OnSpark
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -92,8 +95,7 @@ def prepare(session: Session, scratch: Path, stack: contextlib.ExitStack) -> Non
             server = stack.enter_context(moto())
             stack.enter_context(patch.dict(os.environ, server.environment))
             server.make_bucket(bucket)
-            server.upload(checkout.copy_directory(name, directory, scratch / "uploaded"), bucket, prefix)
-            shutil.rmtree(scratch / "uploaded")
+            server.upload(checkout.LOGS / name / directory, bucket, prefix)
         elif kind == "before":
             assert run(words, scratch, in_process=True) == []
 
@@ -157,23 +159,59 @@ def _original(page: Path) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("session", [each for each in SESSIONS if not each.needs_spark], ids=str)
+@pytest.mark.usefixtures("no_sync")
 def test_examples(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool) -> None:
     monkeypatch.chdir(tmp_path)
     for kind, words in session.directives:
         if kind == "clock":
             now_ns = int(datetime.fromisoformat(words).timestamp()) * 1_000_000_000
             monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda now_ns=now_ns: now_ns))
-    check(session, tmp_path, rewrite=rewrite, in_process=True)
+    with no_other_process():
+        check(session, tmp_path, rewrite=rewrite, in_process=True)
+
+
+ON_SPARK = [each for each in SESSIONS if each.needs_spark]
+IN_PYTHON = [each for each in ON_SPARK if each.blocks[0].language == "python"]
+SMALL_SPARK = """
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.sql.shuffle.partitions 1
+"""
+"""Settings of Spark for small data and a short run. They change no result."""
 
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning", "ignore:.*pandas.*:FutureWarning")
-@pytest.mark.parametrize("session", [each for each in SESSIONS if each.needs_spark], ids=str)
+@pytest.mark.parametrize(
+    "session",
+    [pytest.param(each, marks=[pytest.mark.slow] if each in IN_PYTHON else []) for each in ON_SPARK],
+    ids=map(str, ON_SPARK),
+)
 def test_examples_on_spark(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool) -> None:
     monkeypatch.chdir(tmp_path)
     # A Python block starts Spark by itself. Its workers are this Python, with this package.
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYTHONPATH", str(IMPORTED_FROM))
+    settings = tmp_path / "conf" / "spark-defaults.conf"
+    settings.parent.mkdir()
+    settings.write_text(SMALL_SPARK)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(settings.parent))
+    check(session, tmp_path, rewrite=rewrite, in_process=False)
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning", "ignore:.*pandas.*:FutureWarning")
+@pytest.mark.parametrize("session", IN_PYTHON, ids=str)
+def test_python_examples_on_the_spark_of_the_tests(
+    session: Session, on_spark: OnSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool
+) -> None:
+    """As in a notebook that has started Spark: the builder of a session takes it. The page does not stop it."""
+    from pyspark.sql import DataFrameReader
+
+    load = DataFrameReader.load
+    monkeypatch.chdir(tmp_path)
+    # Spark's processes are in another directory.
+    monkeypatch.setattr(DataFrameReader, "load", lambda reader, path: load(reader, str(tmp_path / path)))
+    monkeypatch.setattr(type(on_spark.sc), "stop", lambda _: None)
     check(session, tmp_path, rewrite=rewrite, in_process=False)
 
 

@@ -39,6 +39,7 @@ from tests.support.command_line import (
     server_properties,
     settings,
 )
+from tests.support.few_processes import no_other_process
 from tests.support.history_logs import random_text
 from tests.support.sick_log_dirs import healthy
 
@@ -101,14 +102,16 @@ LOGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+@pytest.fixture(scope="module", params=[2, pytest.param(8, marks=pytest.mark.slow)], ids="{} random logs".format)
+def written(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[dict[str, Any]]]:
     """The documents of all commands, on many logs and in all modes."""
     tmp_path = tmp_path_factory.mktemp("json")
-    with pytest.MonkeyPatch.context() as monkeypatch:
+    with no_other_process(), pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(os, "fsync", lambda descriptor: None)
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for command, *arguments in (map(str, run) for run in runs(tmp_path, monkeypatch)):
+        for command, *arguments in (map(str, run) for run in runs(tmp_path, monkeypatch, request.param)):
             ran = kcompact(*command.split(), *arguments, "--json")
             found[command] += ran.lines if command in LINES else [ran.json]
     return found
@@ -119,12 +122,12 @@ KEYS = ("keys", "--print-data", "--prefix", ":", "--older-than", "1s")
 READING: tuple[tuple[str, ...], ...] = (("inspect",), ("verify",), ("gaps",), ("transactions",), ("keys",), KEYS)
 
 
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str | Path, ...]]:
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, random_logs: int) -> Iterator[tuple[str | Path, ...]]:
     """Yield commands with their arguments. What a command needs is written just before."""
     logs = [small(tmp_path / "small")]
     logs += [examples.build(name, tmp_path / name) for name in ("transactions", "why-not", "last-compaction")]
     logs += [checkout.copy_directory(name, "before", tmp_path / name) for name in ("legacy", "several-partitions")]
-    for seed in range(8):
+    for seed in range(random_logs):
         log_writer.write(log_dsl.parse(random_text(seed)), tmp_path / "random" / str(seed))
     for log in (*logs, *sorted((tmp_path / "random").iterdir())):
         for words in READING:
@@ -139,7 +142,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str 
     yield "inspect", *files, logs[0] / "absent"
     yield "verify", *files, logs[0] / "absent"
     yield "groups", examples.build("groups", tmp_path / "groups"), logs[0] / "absent"
-    yield "report", "-o", tmp_path / "report.html", *COMPACT, logs[0]
+    # Each partition of a report has many drawings.
+    drawn = (logs[0] / name for name in ("plain-0", "damaged-0", "no-log-0"))
+    yield "report", "-o", tmp_path / "report.html", *COMPACT, *drawn
     yield from with_settings(tmp_path / "settings")
     yield from listed(tmp_path / "listed")
     brokers = replica_logs.write(tmp_path / "brokers")

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +26,7 @@ from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactErr
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.block import Keys, pack_keys, unpack_keys
 from kcompact.format.codec import Codec
+from kcompact.host.throttle import Throttle
 from kcompact.log import inflate
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
@@ -380,9 +382,25 @@ def test_no_temporary_directory_can_be_written_to(monkeypatch: pytest.MonkeyPatc
 # --- A limit on bytes per second ------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+class Clock:
+    """A simulated clock. Several threads that sleep at once only make it go faster."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def read(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parallelism: int) -> None:
+def test_a_limited_run_takes_its_time_and_changes_nothing(
+    tmp_path: Path, parallelism: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(in_process, "Throttle", partial(Throttle, clock=clock.read, sleep=clock.sleep))
     plan = plan_of(tmp_path / "logs", segments=3, records=1_000, value=b"v" * 200)
     executor = InProcess(parallelism=parallelism)
     whole = staged(plan, executor, tmp_path / "whole", Tuning())
@@ -391,10 +409,10 @@ def test_a_limited_run_takes_its_time_and_changes_nothing(tmp_path: Path, parall
     limit = source  # It is read twice; what is written is small, and read back.
     staging = tmp_path / "limited"
     staging.mkdir()
-    started = time.monotonic()
+    started_s = clock.now_s
     cleaning = prepare_clean(plan, executor, max_bytes_per_second=limit, tuning=Tuning())
     written = write_groups(cleaning, range(len(plan.groups)), staging_at(staging))
-    took_s = time.monotonic() - started
+    took_s = clock.now_s - started_s
     expected_s = (2 * source + 2 * result) / limit
     assert 2 <= expected_s <= 3
     assert took_s >= expected_s * 0.95

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from kcompact.engine.spark import task_queue
 from kcompact.engine.spark.task_queue import Deliver, Piece, TaskQueue
 from kcompact.errors import EngineError
 from tests.support.patience import PATIENCE_S, becomes
@@ -63,7 +64,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setattr(task_queue, "POLL_S", 0.02)
     with ThreadPoolExecutor() as pool:
         scene = Scene(pool)
         yield scene
@@ -176,7 +178,7 @@ def test_a_check_that_has_raised_is_not_asked_again(scene: Scene) -> None:
     stop.set()
     assert becomes(lambda: any(request.stopped for request in scene.queue._watched))
     with pytest.raises(TimeoutError):
-        stopped.result(0.5)  # Its task may still write files.
+        stopped.result(0.1)  # Its task may still write files.
     scene.jobs.let("stopped", "other")
     with pytest.raises(StopError):
         stopped.result(PATIENCE_S)
@@ -193,7 +195,7 @@ def test_a_job_that_another_wants_is_not_cancelled(scene: Scene) -> None:
     assert becomes(lambda: sum(map(len, scene.jobs.ran)) == 4)
     stop.set()
     with pytest.raises(TimeoutError):
-        leaves.result(0.5)  # Its task may still write files.
+        leaves.result(0.1)  # Its task may still write files.
     scene.jobs.let("leaves")
     with pytest.raises(StopError):
         leaves.result(PATIENCE_S)

@@ -44,8 +44,9 @@ def throttle_of(clock: Clock, rate: int, share: float = 1.0) -> Throttle:
     ("rate", "piece_bytes"),
     [
         (1_000, 1),
-        (50_000, 1),
-        (1_000_000, 61),
+        pytest.param(50_000, 1, marks=pytest.mark.slow),
+        (100_000, 61),
+        pytest.param(1_000_000, 61, marks=pytest.mark.slow),
         (10 * MIB, 4096),
         (10 * MIB, 8 * MIB),
         (10 * MIB, 64 * MIB),

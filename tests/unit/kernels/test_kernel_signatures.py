@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,15 @@ WRITING_FUNCTIONS = {
 """Functions of the loops that write an array, and the positions of those arguments."""
 
 
+@cache
+def loop_trees() -> list[ast.Module]:
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in (PACKAGE / "loops").glob("*.py")]
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_signature_says_which_arrays_the_loop_writes(name: str) -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (PACKAGE / "loops").glob("*.py")]
     (function,) = (
-        node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name
+        node for tree in loop_trees() for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name
     )
     assert written_by(function) == {one.name for one in KERNELS[name].parameters if one.is_written}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tracemalloc
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,12 @@ def segment(directory: Path, suffix: str, data: bytes, *, size_bytes: int = 0) -
     return path
 
 
+@cache
 def offsets(count: int) -> bytes:
     return build_offset_index((number + 1, 20 * number + 1) for number in range(count))
 
 
+@cache
 def times(count: int) -> bytes:
     return build_time_index((number, number + 1) for number in range(count))
 
@@ -66,19 +69,48 @@ def test_zeros_at_the_end_take_no_memory(count: int, zero_entries: int, tmp_path
 @pytest.mark.parametrize(
     ("read", "suffix", "data", "size_bytes", "problem"),
     [
-        (read_offset_index, ".index", offsets(MOST_ENTRIES + 1), 0, "100,002 entries, .* at most 100,000 batches"),
-        (read_offset_index, ".index", offsets(MOST_ENTRIES + 1), 400 * MIB, "100,002 entries, .* at most 100,000"),
-        (read_time_index, ".timeindex", times(MOST_ENTRIES + 1), 0, "100,002 entries, .* at most 100,000 batches"),
-        (read_transaction_index, ".txnindex", transactions(43_000), 0, "43,000 entries, .* at most 42,622 batches"),
-        (read_offset_index, ".index", offsets(9), 8 * MIB + 1, "8,388,609 bytes are not a multiple of the 8"),
+        (
+            read_offset_index,
+            ".index",
+            lambda: offsets(MOST_ENTRIES + 1),
+            0,
+            "100,002 entries, .* at most 100,000 batches",
+        ),
+        (
+            read_offset_index,
+            ".index",
+            lambda: offsets(MOST_ENTRIES + 1),
+            400 * MIB,
+            "100,002 entries, .* at most 100,000",
+        ),
+        (
+            read_time_index,
+            ".timeindex",
+            lambda: times(MOST_ENTRIES + 1),
+            0,
+            "100,002 entries, .* at most 100,000 batches",
+        ),
+        (
+            read_transaction_index,
+            ".txnindex",
+            lambda: transactions(43_000),
+            0,
+            "43,000 entries, .* at most 42,622 batches",
+        ),
+        (read_offset_index, ".index", lambda: offsets(9), 8 * MIB + 1, "8,388,609 bytes are not a multiple of the 8"),
     ],
 )
 def test_what_a_log_does_not_explain_is_damage(
-    read: Callable[[LogFile], object], suffix: str, data: bytes, size_bytes: int, problem: str, tmp_path: Path
+    read: Callable[[LogFile], object],
+    suffix: str,
+    data: Callable[[], bytes],
+    size_bytes: int,
+    problem: str,
+    tmp_path: Path,
 ) -> None:
     kind = CorruptTransactionIndexError if suffix == ".txnindex" else CorruptIndexError
     with pytest.raises(kind, match=problem):
-        read(LogFile.at(segment(tmp_path, suffix, data, size_bytes=size_bytes)))
+        read(LogFile.at(segment(tmp_path, suffix, data(), size_bytes=size_bytes)))
 
 
 def test_an_index_without_a_log_is_not_compared_with_one(tmp_path: Path) -> None:

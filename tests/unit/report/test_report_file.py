@@ -22,6 +22,13 @@ def test_a_report_replaces_an_older_one_and_nothing_else(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
+def status_of(path: Path) -> dict[str, int]:
+    """Return the status of a path, without the time of the last access: to read a file is no change."""
+    status = os.lstat(path)
+    names = [name for name in dir(status) if name.startswith("st_") and not name.startswith("st_atime")]
+    return {name: getattr(status, name) for name in names}
+
+
 @pytest.mark.parametrize("kind", ["text", "empty", "directory", "link", "pipe"])
 def test_what_is_no_report_is_not_replaced(kind: str, tmp_path: Path) -> None:
     target, other = tmp_path / "report.html", tmp_path / "other.html"
@@ -37,11 +44,11 @@ def test_what_is_no_report_is_not_replaced(kind: str, tmp_path: Path) -> None:
             target.symlink_to(other)
         case "pipe":
             os.mkfifo(target)
-    before = os.lstat(target)
+    before = status_of(target)
     with pytest.raises(RefusedError, match="exists already") as refused:
         write_report(target, PAGE, [])
     assert "Pass another FILE" in str(refused.value)
-    assert os.lstat(target) == before
+    assert status_of(target) == before
 
 
 @pytest.mark.parametrize("where", [".", "orders-0", "orders-0/below", "linked"])

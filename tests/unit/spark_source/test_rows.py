@@ -182,13 +182,25 @@ def test_committed_rows_begin_at_the_log_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("view", ["records", "committed", "latest", "batches"])
 @pytest.mark.parametrize(
-    "name", ["transactions/before-5", "several-partitions/before", "mixed/before", "legacy/before"]
+    ("name", "counts"),
+    [
+        ("transactions/before-5", (2, 5, 1000)),
+        ("several-partitions/before", (5,)),
+        ("mixed/before", (2, 5)),
+        ("legacy/before", (2, 5, 1000)),
+        *(
+            pytest.param(name, (2, 5, 1000), marks=pytest.mark.slow)
+            for name in ("several-partitions/before", "mixed/before")
+        ),
+    ],
 )
-def test_any_division_has_the_same_rows(view: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_division_has_the_same_rows(
+    view: str, name: str, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     log_dir = ROOT / "fixtures" / "logs" / name
     whole = rows_in(log_dir, view=view)
     monkeypatch.setattr(planning, "LEAST_TASK_BYTES", 1)
-    for tasks in (2, 5, 1000):
+    for tasks in counts:
         divided = tasks_of(log_dir, view=view, minPartitions=str(tasks))
         assert rows(divided) == whole
         assert len(divided) <= tasks

@@ -104,13 +104,19 @@ def restore(kept: Kept, check: Callable[[], None] = lambda: None) -> Callable[[S
 @pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
-    "groups",
-    [GROUPS[1], pytest.param(GROUPS[2], marks=pytest.mark.slow), ((0, 100, 200), (300, 400, 500))],
+    ("groups", "stride"),
+    [
+        (GROUPS[1], 1),
+        (((0, 100, 200), (300, 400, 500)), 5),
+        *(pytest.param(groups, 1, marks=pytest.mark.slow) for groups in (GROUPS[2], ((0, 100, 200), (300, 400, 500)))),
+    ],
 )
-def test_a_restore_that_is_stopped_is_recovered_and_completed(tmp_path: Path, groups: Sequence[Sequence[int]]) -> None:
+def test_a_restore_that_is_stopped_is_recovered_and_completed(
+    tmp_path: Path, groups: Sequence[Sequence[int]], stride: int
+) -> None:
     kept = cleaned(tmp_path, groups)
     count, ways = 0, set()
-    for number, state in stopped_states(kept.scene, tmp_path, restore(kept)):
+    for number, state in stopped_states(kept.scene, tmp_path, restore(kept), stride=stride):
         report = recovery.recover(state.directory, log_dir=state.log_dir)
         ways.add(report.action)
         assert latest_values(state.directory) == kept.scene.view, number
@@ -121,7 +127,7 @@ def test_a_restore_that_is_stopped_is_recovered_and_completed(tmp_path: Path, gr
         assert state_of(state.log_dir) == kept.before, number
         count += 1
     assert ways == {"nothing-to-do", "undone", "finished", "tidied"}
-    assert count > 20 * len(groups)
+    assert count > 20 * len(groups) // stride
 
 
 @pytest.mark.usefixtures("no_sync")
@@ -141,12 +147,10 @@ def test_a_restore_that_is_stopped_is_ended_without_its_manifest(tmp_path: Path)
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
-@pytest.mark.parametrize("each", [12, pytest.param(1, marks=pytest.mark.slow)])
-def test_recovery_of_a_restore_may_be_stopped_too(tmp_path: Path, each: int) -> None:
+@pytest.mark.parametrize("stride", [20, pytest.param(1, marks=pytest.mark.slow)])
+def test_recovery_of_a_restore_may_be_stopped_too(tmp_path: Path, stride: int) -> None:
     kept = cleaned(tmp_path, ((0, 100, 200),))
-    for number, state in stopped_states(kept.scene, tmp_path, restore(kept)):
-        if number % each:
-            continue
+    for number, state in stopped_states(kept.scene, tmp_path, restore(kept), stride=stride):
         for _, again in stopped_states(state, tmp_path / f"again-{number}", crash.recover):
             recovery.recover(again.directory, log_dir=again.log_dir)
             assert latest_values(again.directory) == kept.scene.view, number

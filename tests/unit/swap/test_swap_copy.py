@@ -439,9 +439,6 @@ def disk(monkeypatch: pytest.MonkeyPatch, *, free_bytes: int) -> Iterator[None]:
 
 # An interrupted copy is continued
 
-STRIDE = 3
-"""Every third sync: all kinds of steps are among them."""
-
 
 def outcomes(log_dir: Path, path: Path, recipe: str) -> dict[str, str]:
     """Copy and finish; return the recipe by which each partition was made."""
@@ -523,10 +520,13 @@ def fails(*_: object) -> None:
 
 
 @pytest.mark.long
-def test_a_copy_that_dies_at_any_step_is_continued(log_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("no_sync")
+@pytest.mark.parametrize("stride", [11, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_copy_that_dies_at_any_step_is_continued(log_dir: Path, tmp_path: Path, stride: int) -> None:
+    """It dies at every so many syncs: all kinds of steps are among them."""
     expected, path = expected_of(log_dir), tmp_path / "out"
     deaths = 0
-    for number in range(1, 1_000, STRIDE):
+    for number in range(1, 1_000, stride):
         if not dies_in_child(number, lambda: copy_log_dir(log_dir, path)):
             break
         deaths += 1
@@ -539,7 +539,7 @@ def test_a_copy_that_dies_at_any_step_is_continued(log_dir: Path, tmp_path: Path
             copy_log_dir(log_dir, path)
             assert held_by(path) == expected
         shutil.rmtree(path, ignore_errors=True)
-    assert deaths > 30
+    assert deaths > 90 // stride
     assert held_by(path) == expected
 
 

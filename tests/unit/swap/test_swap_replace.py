@@ -68,8 +68,10 @@ def test_orphans_that_the_plan_knows_stay(tmp_path: Path) -> None:
 def test_any_call_may_fail(tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = getattr(os, call)
     outcomes = set()
+    staged = crash.build(tmp_path / "data", GROUPS[2])
     for number in itertools.count(1):
-        scene = crash.build(tmp_path / f"data-{number}", GROUPS[2])
+        scene = staged.moved(tmp_path / f"data-{number}")
+        crash.clone(staged.log_dir, scene.log_dir)
         calls = itertools.count(1)
 
         def failing(*arguments: object, limit: int = number, **options: object) -> None:
