@@ -236,7 +236,7 @@ bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or othe
 cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on this machine, 20 partitions, a worker killed
 	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py $(CLUSTER_TESTS)
 
-nightly: $(STAMP)  ## everything that `.ci/run` leaves out, with new seeds: about an hour; PARTS="torture oracle" SHARE=0.2 SEED=7
+nightly: $(STAMP)  ## everything that `.ci/run` leaves out, with new seeds; PARTS="torture oracle" SHARE=0.2 SEED=7
 	$(BIN)/python -m tests.nightly $(PARTS) --share $(SHARE) $(if $(SEED),--seed $(SEED))
 
 clean:

@@ -224,9 +224,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.nightly", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: all of {', '.join(PARTS)}")
     parser.add_argument("--seed", type=int, help="default: the date, as 20261128")
-    parser.add_argument(
-        "--share", type=float, default=1.0, help="how much of what is random is run; 1 takes about an hour"
-    )
+    parser.add_argument("--share", type=float, default=1.0, help="how much of what is random is run")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
