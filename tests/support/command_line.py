@@ -113,10 +113,9 @@ def in_shell(redirection: str, *arguments: str | Path) -> subprocess.CompletedPr
 
 
 AT_WIDTHS = """
-import fcntl, struct, sys, termios
+import fcntl, json, struct, sys, termios
 from kcompact.cli.app import main
-widths, *arguments = sys.argv[1:]
-for width in map(int, widths.split(",")):
+for width, arguments in json.loads(sys.argv[1]):
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     try:
         main(arguments, prog_name="kcompact")
@@ -124,17 +123,17 @@ for width in map(int, widths.split(",")):
         pass
     print(chr(30), flush=True)
 """
-"""Runs one command line once for each width of its terminal, with a record separator after each."""
+"""Runs command lines, each on a terminal of its width, with a record separator after each."""
 
 
-def on_terminal(widths: Sequence[int], *arguments: str | Path) -> dict[int, list[str]]:
-    """Run a command line on a terminal of each width, in one process; return the lines that each shows."""
+def on_terminals(runs: Sequence[tuple[int, Sequence[str | Path]]]) -> list[list[str]]:
+    """Run command lines in one process, each on a terminal of a width; return the lines that each shows."""
     import pty
 
     controller, terminal = pty.openpty()
     env = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
     env |= {"NO_COLOR": "1", "TERM": "xterm"}
-    program = [sys.executable, "-c", AT_WIDTHS, ",".join(map(str, widths)), *(str(argument) for argument in arguments)]
+    program = [sys.executable, "-c", AT_WIDTHS, json.dumps(runs, default=os.fspath)]
     with subprocess.Popen(program, stdin=terminal, stdout=terminal, stderr=terminal, env=env):
         os.close(terminal)
         seen = b""
@@ -142,9 +141,15 @@ def on_terminal(widths: Sequence[int], *arguments: str | Path) -> dict[int, list
             while chunk := os.read(controller, 4096):
                 seen += chunk
     os.close(controller)
-    *runs, after = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).split("\x1e\r\n")
+    *shown, after = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).split("\x1e\r\n")
     assert not after, after
-    return {width: [line.rstrip() for line in run.splitlines()] for width, run in zip(widths, runs, strict=True)}
+    assert len(shown) == len(runs)
+    return [[line.rstrip() for line in run.splitlines()] for run in shown]
+
+
+def on_terminal(widths: Sequence[int], *arguments: str | Path) -> dict[int, list[str]]:
+    """Run a command line on a terminal of each width, in one process; return the lines that each shows."""
+    return dict(zip(widths, on_terminals([(width, arguments) for width in widths]), strict=True))
 
 
 def after_notes(lines: list[str]) -> list[str]:

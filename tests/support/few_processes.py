@@ -1,4 +1,4 @@
-"""A machine on which nobody else runs, for tests that clean many partitions.
+"""A machine without other processes, for tests that clean many partitions.
 
 Each cleaning looks at all processes of the machine. The more there are, the longer it takes, and such a test is not
 about them. `tests/unit/cleaner/test_in_use.py` has the tests of that look.

@@ -2,15 +2,12 @@
 
 `forked` runs each in a process that a warm Python forks: it has its own state, but loads what is loaded no more. For
 tests that need a process for its exit code, its descriptors or its modules, but no fresh interpreter.
-`on_terminals` runs one after the other in one process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -89,38 +86,3 @@ def forked(
         subprocess.CompletedProcess([*map(str, run.arguments)], code, out, err)
         for run, (code, out, err) in zip(runs, left, strict=True)
     ]
-
-
-_AT_WIDTHS = """
-import fcntl, json, struct, sys, termios
-from kcompact.cli.app import main
-for width, arguments in json.loads(sys.argv[1]):
-    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    try:
-        main(arguments, prog_name="kcompact")
-    except SystemExit:
-        pass
-    print(chr(30), flush=True)
-"""
-"""Runs command lines, each on a terminal of its width, with a record separator after each."""
-
-
-def on_terminals(runs: Sequence[tuple[int, Sequence[str | Path]]]) -> list[list[str]]:
-    """Run command lines in one process, each on a terminal of a width; return the lines that each shows."""
-    import pty
-
-    controller, terminal = pty.openpty()
-    env = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
-    env |= {"NO_COLOR": "1", "TERM": "xterm"}
-    program = [sys.executable, "-c", _AT_WIDTHS, json.dumps(runs, default=os.fspath)]
-    with subprocess.Popen(program, stdin=terminal, stdout=terminal, stderr=terminal, env=env):
-        os.close(terminal)
-        seen = b""
-        with contextlib.suppress(OSError):  # Reading fails when the last process that had the terminal open has ended.
-            while chunk := os.read(controller, 4096):
-                seen += chunk
-    os.close(controller)
-    *shown, after = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).split("\x1e\r\n")
-    assert not after, after
-    assert len(shown) == len(runs)
-    return [[line.rstrip() for line in run.splitlines()] for run in shown]

@@ -28,11 +28,11 @@ from tests.support.command_line import (
     flip,
     kcompact,
     on_terminal,
+    on_terminals,
     partition,
     running_broker,
     settings,
 )
-from tests.support.forks import on_terminals
 from tests.support.many_partitions import write_many
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)

@@ -24,11 +24,11 @@ from tests.support.command_line import (
     flip,
     kcompact,
     leave_swap,
+    on_terminals,
     partition,
     running_broker,
     settings,
 )
-from tests.support.forks import on_terminals
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)
 RETAIN = ("--apply-retention", "--config", "retention.ms=0", "--config", "cleanup.policy=compact,delete", "--now", NOW)

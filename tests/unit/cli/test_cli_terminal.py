@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from fixtures import checkout
-from tests.support.command_line import COMPACT, CONTROL, DIRTY, flip, kcompact, on_terminal, partition, process
-from tests.support.forks import on_terminals
+from tests.support.command_line import (
+    COMPACT,
+    CONTROL,
+    DIRTY,
+    flip,
+    kcompact,
+    on_terminal,
+    on_terminals,
+    partition,
+    process,
+)
 
 TIMES_AT = {40: 0, 60: 0, 80: 0, 100: 1, 120: 2, 160: 3, 200: 3}
 """For each width, how many columns of times there is space for."""
