@@ -9,26 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kcompact.host import other_processes
 from kcompact.kernels.machine_code import VARIABLE
 from tests.support import crash
+from tests.support.files_in_memory import directory_in_memory
 from tests.support.machine_code import switch
+from tests.support.quiet_machine import ALL_PROCESSES, quiet_machine
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
+
+gc.disable()  # Until all tests are collected: nothing of them is garbage.
 
 settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=25,
+    max_examples=10,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
@@ -59,6 +66,7 @@ def pytest_collection_finish() -> None:
     """Exempt what is loaded from garbage collection, which would look through all of it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(params=[True, False], ids=["kernels", "definitions"])
@@ -101,7 +109,8 @@ def pytest_sessionfinish() -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Return the scheduler for `--dist loadscope`: one worker runs all tests on Spark, any worker each other module.
 
-    Two JVMs at once take too much memory. `--dist loadgroup` would do the same, but has no effect with pytest 9.2.
+    Two JVMs at once take too much memory. The tests of buckets share a server of S3, so one worker runs these, too.
+    `--dist loadgroup` would do the same, but has no effect with pytest 9.2.
     The tests on Spark take longest and come first, because the order of the modules is kept. A module is not split:
     its two halves would both need what it makes once, and xdist counts all assigned parts after each test.
     """
@@ -111,7 +120,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     scheduler = LoadScopeScheduling(config, log)
     config.option.loadscopereorder = False
-    scheduler._split_scope = lambda node_id: "spark" if is_on_spark(node_id) else node_id.partition("::")[0]
+
+    def scope(node_id: str) -> str:
+        module = node_id.partition("::")[0]
+        return "spark" if is_on_spark(node_id) else "buckets" if "/bucket/" in module else module
+
+    scheduler._split_scope = scope
     return scheduler
 
 
@@ -121,10 +135,32 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--rewrite"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quiet() -> Iterator[None]:
+    """Let no test wait for other processes or for the disk."""
+    with quiet_machine():
+        yield
+
+
+@pytest.fixture(scope="session")
+def memory() -> Iterator[Path]:
+    """A directory in memory that all tests of a process share."""
+    with directory_in_memory() as path:
+        yield path
+
+
 @pytest.fixture
-def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make fsync do nothing, for tests that write many small directories and simulate no power cut."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+def tmp_path(memory: Path) -> Iterator[Path]:
+    """A directory of the test, in memory. Those of `tmp_path_factory` are on disk."""
+    path = Path(tempfile.mkdtemp(dir=memory))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def among_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kcompact see the other processes of the machine all the same."""
+    monkeypatch.setattr(other_processes, "_processes", ALL_PROCESSES)
 
 
 class SharedSpark:

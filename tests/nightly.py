@@ -231,6 +231,7 @@ def main() -> int:
     if missing := [program for program in NEEDED if not shutil.which(program)]:
         parser.error(f"{', '.join(missing)} not found: on Debian `.ci/tools all` installs what is missing")
     KEPT.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So the step ends, too.
     night = begin(KEPT / STATE, commit=commit_here(), seed=options.seed, share=options.share, parts=options.parts)
     chosen = night.steps(options.parts)
     print(f"commit {night.commit}, seed {night.seed}, share {night.share:g}, {len(chosen)} steps")

@@ -39,8 +39,6 @@ from tests.support.releases import release_of
 CASES = Path(__file__).parents[1] / "cases"
 FILES = sorted([*CASES.glob("plan/*.txt"), *CASES.glob("clean/*.txt")])
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 
 class Scene:
     """The log of a story and the directory it lies in."""

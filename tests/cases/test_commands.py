@@ -55,7 +55,6 @@ from tests.support.command_line import (
     server_properties,
     settings,
 )
-from tests.support.few_processes import no_other_process
 from tests.support.log_reader import read_aborted, read_segments
 from tests.support.log_writer import DAY_ZERO
 from tests.support.pages import without_timings
@@ -70,8 +69,6 @@ MISSING = "absent"
 CHANGES = {"clean", "recover", "restore"}
 SHELL = {"cp", "rm", "ln", "mv", "mkdir", "mkfifo", "touch", "printf", "chmod"}
 SHORT_NAME = re.compile(r"(?<![\w.-])(\d{1,19})(?=\.(?:log|index|timeindex|txnindex|snapshot)\b)")
-
-pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 class Story:
@@ -264,14 +261,17 @@ def replayed(text: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     indirect=["compiled"],
 )
 def test_commands(
-    path: Path, tmp_path: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    compiled: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     now_ns = (DAY_ZERO + 10 * 3_600_000) * 1_000_000
     monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda: now_ns))
     monkeypatch.setattr(unchanged_reading, "_PAUSES_S", (0, 0, 0))
     text = path.read_text(encoding="utf-8")
-    with no_other_process():
-        actual = replayed(text, tmp_path, monkeypatch)
+    actual = replayed(text, tmp_path_factory.mktemp("on-disk"), monkeypatch)
     if request.config.getoption("--rewrite"):
         path.write_text(actual, encoding="utf-8")
     else:

@@ -9,6 +9,11 @@ import pytest
 from tests.oracle.real_kafka import RealKafka
 
 
+@pytest.fixture(autouse=True)
+def beside_brokers(among_others: None) -> None:
+    """Let kcompact see the brokers that these tests start."""
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[RealKafka]:
     with RealKafka() as kafka:

@@ -16,7 +16,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support.simulated_replicas import SimulatedPartition, after_outages, random_partition
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_sync")]
+pytestmark = pytest.mark.long
 
 
 def seeds(*telling: int) -> list[Any]:
@@ -37,19 +37,19 @@ def logs_of(partition: SimulatedPartition) -> list[PartitionLog]:
     return [read_log(directory) for directory in partition.directories()]
 
 
-@pytest.mark.parametrize("seed", seeds(2, 4, 5))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_healthy_replicas_raise_no_alarm(seed: int, tmp_path: Path) -> None:
     partition = random_partition(tmp_path, seed, outages=False)
     assert findings_of(compared(logs_of(partition))) == []
     assert [partition.wrong_keys(number) for number in range(partition.count)] == [set()] * partition.count
 
 
-@pytest.mark.parametrize("seed", seeds(16, 25, 26, 31))
+@pytest.mark.parametrize("seed", seeds(16, 26))
 def test_every_wrong_key_is_found_and_no_right_replica_accused(seed: int, tmp_path: Path) -> None:
     check_findings(random_partition(tmp_path, 100 + seed, outages=True))
 
 
-@pytest.mark.parametrize("seed", seeds(1, 2, 5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_every_wrong_key_is_found_after_long_outages(seed: int, tmp_path: Path) -> None:
     check_findings(after_outages(tmp_path, 100 + seed, holds_back=False))
 
@@ -74,7 +74,7 @@ def check_findings(partition: SimulatedPartition) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [11, 15, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1, 2, 3, 9, 26))]
+    "seed", [11, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1, 2, 3, 9, 15, 26))]
 )
 def test_neither_order_nor_sizes_change_a_finding(
     seed: int, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

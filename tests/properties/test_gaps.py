@@ -22,7 +22,7 @@ from tests.support.machine_code import switched
 
 LOGS = 24
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_sync")]
+pytestmark = pytest.mark.long
 
 
 class Seen(NamedTuple):

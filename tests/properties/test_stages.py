@@ -75,7 +75,7 @@ def test_what_is_held_back_is_the_references(spec: LogSpec, replica_end: int, co
 
 @pytest.mark.long
 @pytest.mark.parametrize("seeds", [30, pytest.param(120, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_above_a_replicas_end_nothing_expires_and_all_else_is_kafkas(
     tmp_path: Path, compiled: bool, seeds: int
 ) -> None:

@@ -25,7 +25,7 @@ from tests.support.machine_code import switched
 
 LOGS = 30
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_sync")]
+pytestmark = pytest.mark.long
 
 
 class Plain:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from click import Context
 from click.testing import CliRunner
 
@@ -112,43 +118,55 @@ def in_shell(redirection: str, *arguments: str | Path) -> subprocess.CompletedPr
     )
 
 
-AT_WIDTHS = """
-import fcntl, json, struct, sys, termios
-from kcompact.cli.app import main
-for width, arguments in json.loads(sys.argv[1]):
-    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+@contextlib.contextmanager
+def terminal(width: int) -> Iterator[bytearray]:
+    """Put a terminal of a width in the place of the streams of this process; yield what it is sent."""
+    controller, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    sent = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # Reading fails when nothing has the terminal open any more.
+            while chunk := os.read(controller, 1 << 16):
+                sent.extend(chunk)
+
+    kept = [os.dup(stream) for stream in range(3)]
+    reader = threading.Thread(target=read)
+    reader.start()
+    for stream in range(3):
+        os.dup2(end, stream)
+    os.close(end)
     try:
-        main(arguments, prog_name="kcompact")
-    except SystemExit:
-        pass
-    print(chr(30), flush=True)
-"""
-"""Runs command lines, each on a terminal of its width, with a record separator after each."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("COLUMNS", "LINES"):
+                patch.delenv(name, raising=False)
+            for name, value in (("NO_COLOR", "1"), ("TERM", "xterm")):
+                patch.setenv(name, value)
+            for stream, name in enumerate(("stdin", "stdout", "stderr")):
+                patch.setattr(sys, name, open(stream, "w" if stream else "r", closefd=False))  # noqa: SIM115
+            yield sent
+            sys.stdout.flush()
+    finally:
+        for stream, descriptor in enumerate(kept):
+            os.dup2(descriptor, stream)
+            os.close(descriptor)
+        reader.join()
+        os.close(controller)
 
 
 def on_terminals(runs: Sequence[tuple[int, Sequence[str | Path]]]) -> list[list[str]]:
-    """Run command lines in one process, each on a terminal of a width; return the lines that each shows."""
-    import pty
-
-    controller, terminal = pty.openpty()
-    env = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
-    env |= {"NO_COLOR": "1", "TERM": "xterm"}
-    program = [sys.executable, "-c", AT_WIDTHS, json.dumps(runs, default=os.fspath)]
-    with subprocess.Popen(program, stdin=terminal, stdout=terminal, stderr=terminal, env=env):
-        os.close(terminal)
-        seen = b""
-        with contextlib.suppress(OSError):  # Reading fails when the last process that had the terminal open has ended.
-            while chunk := os.read(controller, 4096):
-                seen += chunk
-    os.close(controller)
-    *shown, after = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode()).split("\x1e\r\n")
-    assert not after, after
-    assert len(shown) == len(runs)
-    return [[line.rstrip() for line in run.splitlines()] for run in shown]
+    """Run command lines in this process, each on a terminal of a width; return the lines that each shows."""
+    shown = []
+    for width, arguments in runs:
+        with terminal(width) as sent, contextlib.suppress(SystemExit):
+            main([str(argument) for argument in arguments], prog_name="kcompact")
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent.decode())
+        shown.append([line.rstrip() for line in text.splitlines()])
+    return shown
 
 
 def on_terminal(widths: Sequence[int], *arguments: str | Path) -> dict[int, list[str]]:
-    """Run a command line on a terminal of each width, in one process; return the lines that each shows."""
+    """Run a command line on a terminal of each width; return the lines that each shows."""
     return dict(zip(widths, on_terminals([(width, arguments) for width in widths]), strict=True))
 
 

@@ -29,7 +29,6 @@ from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.producer_state import Producer, first_open_transaction_offset, replay
 from kcompact.plan.options import PlanOptions
 from tests.support import log_writer
-from tests.support.few_processes import no_other_process
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 from tests.support.mutants import legacy_entry
 
@@ -149,14 +148,13 @@ class Replica:
             "delete.retention.ms": str(retention_ms),
             "segment.bytes": str(4 * SEGMENT_BYTES),
         }
-        with no_other_process():
-            clean_log_dir(
-                self.path,
-                settings,
-                plan_options=PlanOptions(now_ms=now_ms, force=True, use_log_end=True, replicas=others),
-                options=CleanOptions(journal=None),
-                engine="in-process",
-            ).raise_failure()
+        clean_log_dir(
+            self.path,
+            settings,
+            plan_options=PlanOptions(now_ms=now_ms, force=True, use_log_end=True, replicas=others),
+            options=CleanOptions(journal=None),
+            engine="in-process",
+        ).raise_failure()
         self.cleanings += 1
         logs = sorted(directory.glob("*.log"))
         self.bases = [int(log.stem) for log in logs]

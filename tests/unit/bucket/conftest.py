@@ -22,7 +22,6 @@ from kcompact.bucket import remote
 from kcompact.bucket.mirror import MIRROR
 from kcompact.log.directory import partition_directories
 from tests.support.fault_proxy import Proxy, in_front_of
-from tests.support.few_processes import no_other_process
 from tests.support.s3_server import Server, moto, versitygw
 
 
@@ -116,10 +115,3 @@ def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
         return made(*arguments, retry_config={**retry_config, "backoff": soon}, **options)
 
     monkeypatch.setattr(obstore.store, "S3Store", store)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def alone() -> Iterator[None]:
-    """Let no other process of the machine be seen."""
-    with no_other_process():
-        yield

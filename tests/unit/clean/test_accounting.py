@@ -32,8 +32,6 @@ from tests.support.command_line import digest
 from tests.support.machine_code import switch
 from tests.support.stages import plan_of
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 LOG = """\
 log now=10:00 min.cleanable.dirty.ratio=0 segment.bytes=400 index.interval.bytes=100 delete.retention.ms=1
 0: [a=1 b=2 c=3 d=4] [e=5 f=6 a=7]

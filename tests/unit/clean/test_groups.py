@@ -6,8 +6,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from kcompact.clean.groups import map_bytes, write_groups
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.cleaning import CleanOptions
@@ -17,8 +15,6 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.stages import THREE, plan_of, prepared
 from tests.support.staging import staging_at
-
-pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 def test_map_bytes_start_where_the_index_leads(tmp_path: Path) -> None:

@@ -24,8 +24,6 @@ from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 from tests.support.staging import staging_at
 from tests.support.strategies import HOUR, NOW
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 RANDOM = random.Random(10)
 CODECS = list(Codec)
 
@@ -198,7 +196,7 @@ def test_no_codec_makes_more_of_noise(codec: Codec, size_bytes: int) -> None:
 
 
 SHAPES = [
-    pytest.param(count, codec, marks=pytest.mark.slow if count in (2, 100) else (), id=f"{count}-{codec.name}")
+    pytest.param(count, codec, marks=pytest.mark.slow if count in (2, 10, 100) else (), id=f"{count}-{codec.name}")
     for count in (1, 2, 10, 100, 1000)
     for codec in CODECS
 ]

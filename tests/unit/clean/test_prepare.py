@@ -18,8 +18,6 @@ from kcompact.errors import BatchTooLargeError, KcompactError
 from tests.support import log_dsl
 from tests.support.stages import THREE, plan_of
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 
 def test_progress_can_stop_the_scan_between_splits(tmp_path: Path) -> None:
     class Stop(Progress):

@@ -35,7 +35,7 @@ def test_a_damaged_part_is_noticed(
 
 
 @pytest.mark.long
-def test_every_flipped_byte_is_noticed(source: Path, staging: Path, no_sync: None, compiled: bool) -> None:
+def test_every_flipped_byte_is_noticed(source: Path, staging: Path, compiled: bool) -> None:
     (part,) = parts_of(source, staging, is_only=False)
     for position in range(part.size_bytes):
         flip(staging / part.name, position)

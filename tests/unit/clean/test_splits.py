@@ -19,8 +19,6 @@ from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
 from tests.support.stages import THREE, staged
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 
 def test_an_index_that_lies_is_not_asked_when_told_so(tmp_path: Path) -> None:
     spec = log_dsl.parse(THREE)

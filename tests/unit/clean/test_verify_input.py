@@ -14,8 +14,6 @@ from tests.support import log_dsl
 from tests.support.log_dsl import parse
 from tests.support.stages import THREE, plan_of, prepared
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 
 def test_a_sound_log_is_prepared(tmp_path: Path) -> None:
     assert prepared(THREE, tmp_path / "logs").map_keys == 5

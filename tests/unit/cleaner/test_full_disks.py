@@ -26,7 +26,6 @@ from tests.support.log_writer import LogSpec
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk in memory"),
-    pytest.mark.usefixtures("no_sync"),
 ]
 
 DISK_BYTES = 16 << 20

@@ -17,6 +17,8 @@ from tests.support.command_line import COMPACT, COMPACTED, LOG0, clean, digest, 
 from tests.support.holders import held
 
 INDEX0 = LOG0.replace(".log", ".index")
+pytestmark = pytest.mark.usefixtures("among_others")
+
 IN_PLACE = ("clean", "--engine", "in-process", *COMPACT)
 
 
@@ -120,7 +122,6 @@ def test_a_process_is_asked_for_its_name_once(tmp_path: Path, monkeypatch: pytes
         file.close()
 
 
-@pytest.mark.usefixtures("no_sync")
 def test_a_partition_is_listed_once_before_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path)
     listed: list[Path] = []
@@ -135,7 +136,6 @@ def test_a_partition_is_listed_once_before_a_run(tmp_path: Path, monkeypatch: py
     assert listed == [directory]
 
 
-@pytest.mark.usefixtures("no_sync")
 def test_one_look_serves_many_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[set[int]] = []
     real = other_processes.look

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,7 @@ from kcompact.plan.partition import plan_partition
 from kcompact.swap.replace import replace_segments
 from tests.support import log_dsl, log_writer
 from tests.support.committed_view import committed_view, misleads
-from tests.support.files_in_memory import directory_in_memory
 from tests.support.log_writer import LogSpec
-
-pytestmark = pytest.mark.usefixtures("no_sync")
 
 HEAD = "log now=10:00 min.cleanable.dirty.ratio=0 name=orders-0 segment.bytes="
 PLAIN = f"""\
@@ -63,13 +60,6 @@ OLD_TOMBSTONES = NEW_TOMBSTONES.replace("=~]", "=~](horizon=09:30)")
 
 LATER_MS = 3 * 86_400_000
 """Past all horizons of the first cleaning."""
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A directory in memory: the same log is written for each order."""
-    with directory_in_memory() as path:
-        yield path
 
 
 def clean(spec: LogSpec, log_dir: Path, *, later_ms: int = 0) -> PartitionOutcome:

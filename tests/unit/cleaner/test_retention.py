@@ -16,8 +16,6 @@ from tests.support.compare import differences
 from tests.support.log_writer import LogSpec
 from tests.support.small_disk import SmallDisk
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 RETAIN = CleanOptions(apply_retention=True)
 DRY = CleanOptions(apply_retention=True, dry_run=True)
 

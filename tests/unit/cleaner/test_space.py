@@ -28,8 +28,6 @@ from tests.support.patience import PATIENCE_S
 from tests.support.small_disk import SmallDisk
 from tests.support.stages import plan_of
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 ROUND = "log now=5d00:00 min.cleanable.dirty.ratio=0 segment.bytes=20000 name=orders-0"
 
 
@@ -59,6 +57,12 @@ def compressed() -> str:
     """The bound is far above the truth: the records inflate to much more than they need."""
     lines = [ROUND, f"0: [{' '.join(f'k{number}=*900' for number in range(200))}](zstd)", "200: k1=~(lz4)"]
     return "\n".join([*lines, "201: z=1"])
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory on disk: where files are in memory, directories take no space."""
+    return tmp_path_factory.mktemp("disk")
 
 
 LOGS = [growing, shrinking, shrinking_first, compressed]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,9 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_writer
 from tests.support.committed_view import committed_view
 from tests.support.copies import read_files
-from tests.support.files_in_memory import directory_in_memory
 from tests.support.machine_code import switch
+from tests.support.parameters import one_in
 from tests.support.wrong_transaction_indexes import SPEC, WRONG
-
-pytestmark = pytest.mark.usefixtures("no_sync")
 
 VIEW = {b"a": b"1", b"b": b"1", b"c": b"2", b"d": b"2", b"e": b"1", b"f": b"1", b"g": b"1"}
 
@@ -34,13 +31,6 @@ def clean(directory: Path, options: CleanOptions | None = None) -> CleanResult:
     assert plan.first_uncleanable_offset == 15
     with log_dir_lock(directory.parent) as lock:
         return clean_partition(plan, InProcess(), lock=lock, options=options)
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A directory in memory: these tests write many logs."""
-    with directory_in_memory() as path:
-        yield path
 
 
 @pytest.fixture
@@ -84,15 +74,14 @@ def test_an_index_that_misleads_nobody_is_not_refused(wrong: str, directory: Pat
 
 
 @pytest.fixture(scope="module")
-def sound() -> Iterator[dict[str, bytes]]:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files below the young segments after a cleaning with sound indexes."""
-    with directory_in_memory() as path:
-        directory = log_writer.write(SPEC, path)
-        clean(directory)
-        yield below_young_segments(directory)
+    directory = log_writer.write(SPEC, tmp_path_factory.mktemp("sound"))
+    clean(directory)
+    return below_young_segments(directory)
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", one_in(2, WRONG))
 def test_rebuilt_from_the_markers_the_result_is_that_of_sound_indexes(
     wrong: str, directory: Path, sound: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -2,24 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
-
 import pytest
-
-from tests.support.few_processes import no_other_process
-
-
-@pytest.fixture(autouse=True)
-def alone(request: pytest.FixtureRequest, no_sync: None) -> Iterator[None]:
-    """Let commands in this process see no other one, and not wait for the disk."""
-    with nullcontext() if "among_others" in request.fixturenames else no_other_process():
-        yield
-
-
-@pytest.fixture
-def among_others() -> None:
-    """Let commands see the other processes all the same."""
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from kcompact.host import disk
 from tests.support import metadata_log
 from tests.support.command_line import COMPACT, kcompact, partition, settings
 from tests.support.counted_calls import Calls, counted_calls
+from tests.support.parameters import one_in
 
 COMMANDS = ("plan", "inspect", "doctor")
 NUMBERS = (4, 10, 16)
@@ -95,7 +96,7 @@ def executed_lines(command: str, log_dir: Path) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("command", ["plan", "doctor", pytest.param("inspect", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("command", one_in(3, ["plan", "doctor", "inspect"]))
 def test_no_line_is_executed_for_each_pair_of_partitions(command: str, log_dirs: dict[int, Path]) -> None:
     executed_lines(command, log_dirs[1])
     few, more, most = (executed_lines(command, log_dirs[number]) for number in NUMBERS_FOR_LINES)

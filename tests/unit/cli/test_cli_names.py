@@ -81,7 +81,6 @@ def forged_lines(printed: str) -> list[str]:
     return [line for line in lines if CONTROL.search(line) or line.lstrip(" '\"").startswith("error: forged")]
 
 
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("state", STATES)
 def test_no_name_forges_a_line(state: str, tmp_path: Path) -> None:
     directory = partition(tmp_path / f"data{FORGED}")

@@ -37,7 +37,6 @@ from fixtures import checkout
 from kcompact.host import machine
 from tests.support import examples
 from tests.support.command_line import EVERY_COMMAND, IMPORTED_FROM
-from tests.support.few_processes import no_other_process
 from tests.support.pages import Block, abridged, blocks, commands, run, without_timings
 from tests.support.s3_server import moto
 
@@ -159,15 +158,13 @@ def _original(page: Path) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("session", [each for each in SESSIONS if not each.needs_spark], ids=str)
-@pytest.mark.usefixtures("no_sync")
 def test_examples(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rewrite: bool) -> None:
     monkeypatch.chdir(tmp_path)
     for kind, words in session.directives:
         if kind == "clock":
             now_ns = int(datetime.fromisoformat(words).timestamp()) * 1_000_000_000
             monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda now_ns=now_ns: now_ns))
-    with no_other_process():
-        check(session, tmp_path, rewrite=rewrite, in_process=True)
+    check(session, tmp_path, rewrite=rewrite, in_process=True)
 
 
 ON_SPARK = [each for each in SESSIONS if each.needs_spark]

@@ -22,8 +22,6 @@ from tests.support.command_line import environment
 ROOT = Path(__file__).parents[3]
 NOW_MS = 1_704_103_200_000  # 2024-01-01T10:00Z
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 
 def config(topic: str, **settings: str) -> kcompact.TopicConfig:
     """Return the configuration of a compacted topic; `_` stands for a dot."""

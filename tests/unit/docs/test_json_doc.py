@@ -39,7 +39,6 @@ from tests.support.command_line import (
     server_properties,
     settings,
 )
-from tests.support.few_processes import no_other_process
 from tests.support.history_logs import random_text
 from tests.support.sick_log_dirs import healthy
 
@@ -108,8 +107,7 @@ def written(
 ) -> dict[str, list[dict[str, Any]]]:
     """The documents of all commands, on many logs and in all modes."""
     tmp_path = tmp_path_factory.mktemp("json")
-    with no_other_process(), pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    with pytest.MonkeyPatch.context() as monkeypatch:
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for command, *arguments in (map(str, run) for run in runs(tmp_path, monkeypatch, request.param)):
             ran = kcompact(*command.split(), *arguments, "--json")

@@ -34,10 +34,9 @@ from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME, SegmentSpec
 from tests.support.machine_code import switched
+from tests.support.parameters import one_in
 from tests.support.patience import PATIENCE_S
 from tests.support.staging import staging_at
-
-pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 def segment(
@@ -249,7 +248,7 @@ def test_progress_adds_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1, 3])
 @pytest.mark.parametrize("keys_rows", [1, 30, 10_000])
-@pytest.mark.parametrize("sizes", [SMALL, Tuning()])
+@pytest.mark.parametrize("sizes", one_in(2, [SMALL, Tuning()]))
 def test_damage_is_the_same_error_whoever_finds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: int, keys_rows: int, sizes: Tuning
 ) -> None:

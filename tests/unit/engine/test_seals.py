@@ -26,8 +26,6 @@ from tests.support.damage import cuts_and_flips
 from tests.support.log_dsl import parse
 from tests.support.stages import plan_of
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 VALUE = ("a bucket", [b"\1\2\3" * 9, None], 7)
 
 

@@ -30,8 +30,6 @@ from tests.support.command_line import COMPACT, flip, kcompact, on_terminal, par
 from tests.support.log_writer import SegmentSpec
 from tests.support.mutants import T, legacy_entry
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 
 def plan_of(text: str, tmp_path: Path) -> CleanPlan:
     spec = log_dsl.parse(text)

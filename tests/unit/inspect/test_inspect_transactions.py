@@ -18,8 +18,6 @@ from tests.support import log_dsl, log_writer
 from tests.support.command_line import kcompact
 from tests.support.wrong_transaction_indexes import SPEC, WRONG
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 
 def damage(directory: Path) -> list[tuple[str, str]]:
     found = findings(read_log(directory))

@@ -157,7 +157,7 @@ def test_recover_does_not_ask_for_the_switch(tmp_path: Path, monkeypatch: pytest
     assert kcompact("recover", logs(tmp_path / "logs")).code == 0
 
 
-def test_turned_off_the_result_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_sync: None) -> None:
+def test_turned_off_the_result_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for switch in ("auto", "off"):
         monkeypatch.setenv("KCOMPACT_KERNELS", switch)

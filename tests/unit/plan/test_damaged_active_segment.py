@@ -21,8 +21,6 @@ from tests.support.command_line import kcompact
 from tests.support.copies import read_files
 from tests.support.log_writer import LogSpec
 
-pytestmark = pytest.mark.usefixtures("no_sync")
-
 SPEC = log_dsl.parse(
     """log lone now=10:00 min.cleanable.dirty.ratio=0 min.compaction.lag.ms=15m
     0: a=1 b=1 a=2(pid=7 txn) c=1

@@ -24,14 +24,13 @@ from kcompact.swap.replace import replace_segments
 from tests.support.command_line import clean, partition
 from tests.support.log_writer import DEFAULT_TIME
 from tests.support.mutants import any_damage, legacy_entry
+from tests.support.parameters import one_in
 from tests.support.simulated_replicas import random_partition
 
 KEY = b"needle-1729"
 OTHERS = [b"needle-%d" % number for number in range(1000, 1500)]
 LOG = f"{0:020d}.log"
 UNIQUE = "0123456789abcdef0123456789abcdef"
-
-pytestmark = [pytest.mark.usefixtures("no_sync")]
 
 
 def searched(path: Path, *keys: bytes, memory_bytes: int = 1 << 26) -> Statement:
@@ -131,7 +130,7 @@ def test_a_planted_key_is_found(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("place", FIELDS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", one_in(2, range(12)))
 def test_damage_never_makes_a_key_absent(tmp_path: Path, seed: int, place: str) -> None:
     chance = random.Random(f"{seed} {place}")
     before = build([Record(0, DEFAULT_TIME, b"first", b"x" * 50)], codec=chance.choice(list(Codec)))
@@ -255,7 +254,7 @@ def test_every_state_of_a_cleaning_is_read_whole(tmp_path: Path, monkeypatch: py
     assert searched(tmp_path).keys[0].hits[Place.KEY] > 2
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 16))])
+@pytest.mark.parametrize("seed", one_in(4, range(16)))
 def test_all_places_are_counted_once(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts are those of reading each record by the definition, however batches and codecs are mixed."""
     chance = random.Random(seed)

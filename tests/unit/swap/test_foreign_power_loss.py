@@ -57,7 +57,6 @@ def recovered(state: Scene) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(("limit", "least"), [(6, 60), pytest.param(16, 150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("groups", GROUPS)
 def test_every_record_is_there_once_or_nothing_is_changed(

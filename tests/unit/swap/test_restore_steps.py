@@ -102,7 +102,6 @@ def restore(kept: Kept, check: Callable[[], None] = lambda: None) -> Callable[[S
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     ("groups", "stride"),
     [
@@ -130,7 +129,6 @@ def test_a_restore_that_is_stopped_is_recovered_and_completed(
     assert count > 20 * len(groups) // stride
 
 
-@pytest.mark.usefixtures("no_sync")
 def test_a_restore_that_is_stopped_is_ended_without_its_manifest(tmp_path: Path) -> None:
     """Done by hand as the message for a damaged manifest says."""
     kept = cleaned(tmp_path, ((200, 300),), has_aborted=False)
@@ -146,7 +144,6 @@ def test_a_restore_that_is_stopped_is_ended_without_its_manifest(tmp_path: Path)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("stride", [20, pytest.param(1, marks=pytest.mark.slow)])
 def test_recovery_of_a_restore_may_be_stopped_too(tmp_path: Path, stride: int) -> None:
     kept = cleaned(tmp_path, ((0, 100, 200),))

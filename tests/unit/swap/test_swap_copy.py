@@ -520,7 +520,6 @@ def fails(*_: object) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("stride", [11, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_copy_that_dies_at_any_step_is_continued(log_dir: Path, tmp_path: Path, stride: int) -> None:
     """It dies at every so many syncs: all kinds of steps are among them."""

@@ -37,7 +37,6 @@ def scene(tmp_path: Path) -> Scene:
     return crash.build(tmp_path / "data", GROUPS[1], has_aborted=False)
 
 
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     ("groups", "not_reached"),
     # Of the records from 100 on none survives.
@@ -64,7 +63,6 @@ def test_every_stop_of_a_broker(groups: tuple[tuple[int, ...], ...], not_reached
     assert len(seen) > 15
 
 
-@pytest.mark.usefixtures("no_sync")
 def test_every_stop_of_the_recovery(scene: Scene, tmp_path: Path) -> None:
     pairs = 0
     for number, state in stopped_states(scene, tmp_path, broker_round):
@@ -135,7 +133,6 @@ def no_log_aside(scene: Scene) -> None:
     (scene.directory / log_of(300, ".deleted")).unlink()
 
 
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     ("aside", "change", "kept"),
     [

@@ -126,7 +126,6 @@ def test_the_model_notices_a_broken_protocol(tmp_path: Path, mutant: str) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     ("count", "limit", "least"),
     [(1, 6, 150), *(pytest.param(count, limit, 300, marks=pytest.mark.slow) for count, limit in ((1, 24), (2, 4096)))],
@@ -152,7 +151,6 @@ def test_recovery_after_any_power_cut(tmp_path: Path, count: int, limit: int, le
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_sync")
 def test_a_power_cut_during_recovery(tmp_path: Path) -> None:
     """Stop after a step, recover, and let the power fail in that recovery."""
     scene = crash.build(tmp_path / "data", GROUPS[1])
@@ -188,7 +186,6 @@ def recovery_cuts(scene: Scene, disk: Disk, log_dir: Path, chance: random.Random
 
 
 @pytest.mark.oracle
-@pytest.mark.usefixtures("no_sync")
 def test_kafkas_own_loader_agrees_with_the_model(tmp_path: Path) -> None:
     """Load a sample of the states with the real Kafka, with and without the marker of a clean shutdown."""
     scene = crash.build(tmp_path / "data", GROUPS[1])
@@ -214,7 +211,6 @@ def test_kafkas_own_loader_agrees_with_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.oracle
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_kafkas_own_loader_after_every_step(tmp_path: Path, is_clean: bool) -> None:
     scene = crash.build(tmp_path / "data", GROUPS[3])

@@ -41,7 +41,6 @@ from tests.support.crash import (
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     ("count", "files"),
     [(1, {}), (2, ORPHANS), *(pytest.param(count, {}, marks=pytest.mark.slow) for count in GROUPS if count > 1)],
@@ -63,7 +62,6 @@ def test_recovery_after_every_step(tmp_path: Path, count: int, files: dict[str, 
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     ("count", "stride"), [(1, 5), *(pytest.param(count, 1, marks=pytest.mark.slow) for count in (1, 2))]
 )
@@ -80,7 +78,6 @@ def test_recovery_after_every_step_of_recovery(tmp_path: Path, count: int, strid
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize(
     ("suffix", "content", "stride"),
     [
@@ -121,7 +118,6 @@ def test_a_damaged_new_file_is_never_installed(tmp_path: Path, suffix: str, cont
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("no_sync")
 def test_a_copy_of_an_interrupted_directory_is_recovered_too(tmp_path: Path) -> None:
     scene = crash.build(tmp_path / "data", GROUPS[1])
     for number, state in stopped_states(scene, tmp_path):
