@@ -1,8 +1,8 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same examples each time; `fast` takes the first few of them, for `make fast`; `new` looks for new ones, as
-many as `--examples` says, and `--hypothesis-seed` repeats them.
+profile, the same few examples each time; `new` looks for new ones, as many as `--examples` says, and
+`--hypothesis-seed` repeats them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=10,
+    max_examples=5,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
 settings.register_profile("new", settings.get_profile("ci"), derandomize=False, database=None, print_blob=True)
 settings.load_profile("ci")
 

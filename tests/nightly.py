@@ -34,13 +34,13 @@ KEPT = ROOT / "build" / "nightly"
 STATE = "state.json"
 CHANGED = " with changes"
 
-LOGS = {version: 300 if version == NEWEST else 150 for version in VERSIONS}
+LOGS = {version: 200 if version == NEWEST else 100 for version in VERSIONS}
 """Random logs for each version of Kafka, at a share of 1."""
 MOST_LOGS = 10_000
 """Seeds of logs are consecutive. Those of two days or two versions are so far apart."""
-EXAMPLES = 150
+EXAMPLES = 100
 """Examples for each property, at a share of 1."""
-TORTURE_SHARE = 0.1
+TORTURE_SHARE = 0.05
 """How much of each part of the torture run, at a share of 1."""
 OTHERS = {
     "dependencies": ("oldest", "newest"),

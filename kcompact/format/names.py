@@ -155,6 +155,7 @@ class FileName:
         return file_name(self.base_offset, self.suffix, self.temporary)
 
 
+@lru_cache(maxsize=4096)  # Each step of a cleaning lists the same files.
 def parse_file_name(name: str) -> FileName | None:
     """Return the parsed name of a file of a partition directory, or None for a name that Kafka does not write.
 

@@ -10,9 +10,5 @@ import pytest
 
 def one_in(number: int, values: Iterable[Any]) -> list[Any]:
     """Return parameters: the first of `number` values in a row is always tried, the others are slow."""
-    return [
-        pytest.param(
-            *(value if isinstance(value, tuple) else [value]), marks=pytest.mark.slow if place % number else ()
-        )
-        for place, value in enumerate(values)
-    ]
+    rows = (value if isinstance(value, tuple) else (value,) for value in values)
+    return [pytest.param(*row, marks=pytest.mark.slow if place % number else ()) for place, row in enumerate(rows)]
