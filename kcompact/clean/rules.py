@@ -42,7 +42,7 @@ def record_fate(
     is_superseded: bool,
     is_tombstone: bool,
     delete_horizon_ms: int | None,
-    is_held_back: bool = False,
+    is_held_back: bool,
     now_ms: int,
 ) -> RecordFate:
     """Return what becomes of a data record of a batch.
