@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
@@ -85,7 +85,6 @@ def assert_same(data: bytes) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=10)
 @given(any_log_bytes)
 def test_any_log(data: bytes) -> None:
     assert_same(data)
@@ -121,7 +120,6 @@ def printed_batches(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.long
-@settings(max_examples=10)
 @given(printed_batches())
 def test_any_content(data: bytes) -> None:
     assert_same(data)

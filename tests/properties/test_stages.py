@@ -21,6 +21,7 @@ from tests.support import reference_cleaner, strategies
 from tests.support.history_logs import random_log
 from tests.support.log_writer import LogSpec, SegmentSpec
 from tests.support.machine_code import switched
+from tests.support.parameters import at_least
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of, staged
 
@@ -63,11 +64,13 @@ def held_back_for(plan: CleanPlan, replica_end: int | None) -> CleanPlan:
     return replace(plan, replicas=(other,))
 
 
+@at_least(25)
 @given(strategies.logs(), st.booleans(), st.booleans())
 def test_the_result_is_the_references(spec: LogSpec, keep_tombstones: bool, compiled: bool) -> None:
     agree(spec, keep_tombstones=keep_tombstones, compiled=compiled)
 
 
+@at_least(25)
 @given(strategies.logs(), st.integers(0, 40), st.booleans())
 def test_what_is_held_back_is_the_references(spec: LogSpec, replica_end: int, compiled: bool) -> None:
     agree(spec, replica_end=replica_end, compiled=compiled)

@@ -1,4 +1,4 @@
-"""Values of which `make test` tries some, and `make slow` all."""
+"""Values and examples of which `make test` tries some, and `make slow` all."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def one_in(number: int, values: Iterable[Any]) -> list[Any]:
     """Return parameters: the first of `number` values in a row is always tried, the others are slow."""
     rows = (value if isinstance(value, tuple) else (value,) for value in values)
     return [pytest.param(*row, marks=pytest.mark.slow if place % number else ()) for place, row in enumerate(rows)]
+
+
+def at_least(examples: int) -> settings:
+    """Return settings for a property of the rules: so many examples, or as many as others have if these are more."""
+    return settings(max_examples=max(examples, settings().max_examples))
