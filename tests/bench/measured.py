@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SAMPLE_EVERY_S = 0.02
-SHARE_OF_TIME = 0.05
+SHARE_OF_TIME = float(os.environ.get("KCOMPACT_BENCH_SHARE_OF_TIME", "0.05"))
 """The most of the time that is spent on adding up memory."""
 
 MAY_LINGER_S = float(os.environ.get("KCOMPACT_BENCH_MAY_LINGER_S", "60"))
