@@ -1,7 +1,7 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same few examples each time; `new` looks for new ones, as many as `--examples` says, and
+profile, the same examples each time; `new` looks for new ones, as many as `--examples` says, and
 `--hypothesis-seed` repeats them.
 """
 
@@ -35,7 +35,7 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=5,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("new", settings.get_profile("ci"), derandomize=False, database=None, print_blob=True)

@@ -31,7 +31,7 @@ from kcompact.log.producer_state import LastRecord
 from tests.support import strategies
 from tests.support.jobs import JOB
 from tests.support.kernel_inputs import LOG_NAME, array, is_readable, odd_batches, same_offsets
-from tests.support.parameters import at_least
+from tests.support.parameters import few_examples
 from tests.support.strategies import HOUR, NOW
 
 
@@ -183,13 +183,13 @@ def assert_same_outcome(directory: Path, data: bytes, filtering: Filtering) -> N
 
 
 @pytest.mark.long
-@at_least(25)
 @given(filterings(sound_batches))
 def test_filter_is_clean_batch(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
     assert_same_outcome(scratch, *given_)
 
 
 @pytest.mark.long
+@few_examples()
 @given(filterings(readable_odd_batches))
 def test_filter_of_what_kafka_would_write_otherwise(scratch: Path, given_: tuple[bytes, Filtering]) -> None:
     """Only batches that a scan has accepted are filtered."""

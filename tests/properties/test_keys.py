@@ -17,6 +17,7 @@ from kcompact.keys.counts import CountedKeys, CountOptions, KeyCounts, LogKeys, 
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.key_logs import NOW, KeyLog, Known, Plain, end_of_view, plain_count, random_log
 from tests.support.machine_code import switched
+from tests.support.parameters import few_examples
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of
 
@@ -144,6 +145,7 @@ def test_how_the_work_is_cut_and_dealt_changes_nothing(
 
 
 @pytest.mark.long
+@few_examples()
 @given(st.lists(seeds, min_size=2, max_size=4), executors, st.booleans())
 def test_several_partitions_count_as_each_alone_and_share_keys(
     some: list[int], executor: Executor, compiled: bool

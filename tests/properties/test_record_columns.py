@@ -19,6 +19,7 @@ from kcompact.log.files import LogFile
 from kcompact.log.records import RecordRun, record_runs
 from tests.support.kernel_inputs import LOG_NAME, any_batch, any_log_bytes, same_offsets
 from tests.support.machine_code import switched
+from tests.support.parameters import few_examples
 
 COMPARED = sorted(set(range(COLUMNS)) - {POSITION, *range(12, COLUMNS)})
 
@@ -52,6 +53,7 @@ def written(data: bytes, directory: str) -> Path:
 
 
 @pytest.mark.long
+@few_examples()
 @given(any_log_bytes | st.lists(any_batch, min_size=1, max_size=4).map(same_offsets), st.sampled_from([1, 3, 1 << 16]))
 def test_the_columns_are_the_records(data: bytes, run_records: int) -> None:
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

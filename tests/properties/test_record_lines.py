@@ -25,6 +25,7 @@ from kcompact.log.left_out import LeftOutParts
 from kcompact.log.records import RecordRun, record_parts, record_runs
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
 from tests.support.machine_code import switched
+from tests.support.parameters import few_examples
 
 LABEL = 'ü"\\/\n7770000000000000000.log'
 FIELDS = [None, b"", b"text", b'"quoted\\"', "grün".encode(), b"\xff\0", b"tab\t", b"x" * 4095, b"y" * 5000, b"~ \x7f"]
@@ -85,6 +86,7 @@ def assert_same(data: bytes) -> None:
 
 
 @pytest.mark.long
+@few_examples()
 @given(any_log_bytes)
 def test_any_log(data: bytes) -> None:
     assert_same(data)
@@ -120,6 +122,7 @@ def printed_batches(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.long
+@few_examples()
 @given(printed_batches())
 def test_any_content(data: bytes) -> None:
     assert_same(data)

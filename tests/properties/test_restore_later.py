@@ -27,6 +27,7 @@ from tests.support import log_writer
 from tests.support.command_line import digest, kcompact
 from tests.support.consumer_view import view
 from tests.support.log_writer import DEFAULT_TIME, LogSpec
+from tests.support.parameters import few_examples
 
 HOUR = 3_600_000
 KEYS = "abcdefghijkl"
@@ -132,6 +133,7 @@ class Logs:
 
 
 @pytest.mark.long
+@few_examples()
 @given(st.integers(0, 2**32))
 def test_no_deleted_key_comes_back(seed: int) -> None:
     dice = random.Random(seed)

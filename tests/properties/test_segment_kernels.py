@@ -30,6 +30,7 @@ from tests.support import log_writer, strategies
 from tests.support.command_line import flip, partition
 from tests.support.log_writer import LogSpec
 from tests.support.machine_code import switched
+from tests.support.parameters import few_examples
 
 
 def described(seen: LogContents) -> list[dict[str, Any]]:
@@ -73,6 +74,7 @@ rows = st.sampled_from([1, 2, 100])
 
 
 @pytest.mark.long
+@few_examples()
 @given(strategies.logs(), sizes, rows)
 def test_logs_in_any_state(spec: LogSpec, window_bytes: int, table_rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -80,6 +82,7 @@ def test_logs_in_any_state(spec: LogSpec, window_bytes: int, table_rows: int) ->
 
 
 @pytest.mark.long
+@few_examples()
 @given(strategies.logs(), st.data(), sizes, rows)
 def test_damaged_logs(spec: LogSpec, data: st.DataObject, window_bytes: int, table_rows: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:

@@ -21,7 +21,7 @@ from tests.support import reference_cleaner, strategies
 from tests.support.history_logs import random_log
 from tests.support.log_writer import LogSpec, SegmentSpec
 from tests.support.machine_code import switched
-from tests.support.parameters import at_least
+from tests.support.parameters import few_examples
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of, staged
 
@@ -64,13 +64,11 @@ def held_back_for(plan: CleanPlan, replica_end: int | None) -> CleanPlan:
     return replace(plan, replicas=(other,))
 
 
-@at_least(25)
 @given(strategies.logs(), st.booleans(), st.booleans())
 def test_the_result_is_the_references(spec: LogSpec, keep_tombstones: bool, compiled: bool) -> None:
     agree(spec, keep_tombstones=keep_tombstones, compiled=compiled)
 
 
-@at_least(25)
 @given(strategies.logs(), st.integers(0, 40), st.booleans())
 def test_what_is_held_back_is_the_references(spec: LogSpec, replica_end: int, compiled: bool) -> None:
     agree(spec, replica_end=replica_end, compiled=compiled)
@@ -126,6 +124,7 @@ def batches_in(files: dict[str, bytes]) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.long
+@few_examples()
 @given(strategies.logs(), executors, any_sizes, st.booleans())
 def test_how_the_work_is_cut_and_dealt_changes_no_byte(
     spec: LogSpec, executor: Shuffled, sizes: Tuning, rebuild_indexes: bool
@@ -137,6 +136,7 @@ def test_how_the_work_is_cut_and_dealt_changes_no_byte(
         assert staged(plan, executor, sizes=sizes, rebuild_indexes=rebuild_indexes) == whole
 
 
+@few_examples()
 @given(strategies.logs())
 def test_cleaning_again_at_the_same_time_changes_nothing(spec: LogSpec) -> None:
     # With a retention of nothing a tombstone's horizon is over as soon as it is set.
@@ -151,6 +151,7 @@ def test_cleaning_again_at_the_same_time_changes_nothing(spec: LogSpec) -> None:
 
 
 @pytest.mark.long
+@few_examples()
 @given(strategies.logs(lawful=True), strategies.segments(fresh=True, max_segments=3), st.integers(0, 3))
 def test_the_view_is_preserved(spec: LogSpec, more: tuple[SegmentSpec, ...], hours: int) -> None:
     outcome = agree(spec)
