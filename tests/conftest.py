@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,11 @@ from kcompact.kernels.machine_code import VARIABLE
 from tests.support import crash
 from tests.support.files_in_memory import directory_in_memory
 from tests.support.machine_code import switch
-from tests.support.quiet_machine import ALL_PROCESSES, quiet_machine
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
 
-gc.disable()  # Until all tests are collected: nothing of them is garbage.
+ALL_PROCESSES = other_processes._processes
 
 settings.register_profile(
     "ci",
@@ -61,11 +61,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         settings.load_profile("counted")
 
 
-def pytest_collection_finish() -> None:
-    """Exempt what is loaded from garbage collection, which would look through all of it again and again."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let garbage be collected neither while the tests are loaded, nor among what is loaded then."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(params=[True, False], ids=["kernels", "definitions"])
@@ -136,8 +141,14 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> Iterator[None]:
-    """Let no test wait for other processes or for the disk."""
-    with quiet_machine():
+    """Let kcompact see no process but this one, and `os.fsync` do nothing.
+
+    Each cleaning looks at all processes of the machine, and syncs each file. Few tests are about the one, and power
+    cuts are simulated by a model of the disk.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(other_processes, "_processes", lambda: [os.getpid()])
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
@@ -154,6 +165,12 @@ def tmp_path(memory: Path) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(dir=memory))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of the test on disk: in memory directories take no space, and `/dev/shm` is no other file system."""
+    return tmp_path_factory.mktemp("on-disk")
 
 
 @pytest.fixture

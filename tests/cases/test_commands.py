@@ -261,17 +261,13 @@ def replayed(text: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     indirect=["compiled"],
 )
 def test_commands(
-    path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    compiled: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    path: Path, on_disk: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     now_ns = (DAY_ZERO + 10 * 3_600_000) * 1_000_000
     monkeypatch.setattr(machine, "time", SimpleNamespace(time_ns=lambda: now_ns))
     monkeypatch.setattr(unchanged_reading, "_PAUSES_S", (0, 0, 0))
     text = path.read_text(encoding="utf-8")
-    actual = replayed(text, tmp_path_factory.mktemp("on-disk"), monkeypatch)
+    actual = replayed(text, on_disk, monkeypatch)
     if request.config.getoption("--rewrite"):
         path.write_text(actual, encoding="utf-8")
     else:

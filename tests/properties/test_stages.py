@@ -21,7 +21,7 @@ from tests.support import reference_cleaner, strategies
 from tests.support.history_logs import random_log
 from tests.support.log_writer import LogSpec, SegmentSpec
 from tests.support.machine_code import switched
-from tests.support.parameters import few_examples
+from tests.support.parameters import few_examples, one_in
 from tests.support.shuffled import Shuffled
 from tests.support.stages import plan_of, staged
 
@@ -76,7 +76,7 @@ def test_what_is_held_back_is_the_references(spec: LogSpec, replica_end: int, co
 
 @pytest.mark.long
 @pytest.mark.parametrize("seeds", [30, pytest.param(120, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("compiled", one_in(2, [True, False]))
 def test_above_a_replicas_end_nothing_expires_and_all_else_is_kafkas(
     tmp_path: Path, compiled: bool, seeds: int
 ) -> None:

@@ -137,15 +137,14 @@ def terminal(width: int) -> Iterator[bytearray]:
         os.dup2(end, stream)
     os.close(end)
     try:
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as streams:
             for name in ("COLUMNS", "LINES"):
                 patch.delenv(name, raising=False)
             for name, value in (("NO_COLOR", "1"), ("TERM", "xterm")):
                 patch.setenv(name, value)
-            for stream, name in enumerate(("stdin", "stdout", "stderr")):
-                patch.setattr(sys, name, open(stream, "w" if stream else "r", closefd=False))  # noqa: SIM115
+            for stream, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+                patch.setattr(sys, name, streams.enter_context(open(stream, mode, closefd=False)))
             yield sent
-            sys.stdout.flush()
     finally:
         for stream, descriptor in enumerate(kept):
             os.dup2(descriptor, stream)

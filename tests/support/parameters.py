@@ -1,4 +1,4 @@
-"""Values and examples of which `make test` tries some, and `make slow` all."""
+"""Values and examples of which `make test` tries some. `make slow` tries all values, `make properties` new examples."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ from tests.support import log_dsl, log_writer
 from tests.support.command_line import digest, values
 from tests.support.log_writer import LogSpec
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk in memory"),
-]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk in memory")
 
 DISK_BYTES = 16 << 20
 NONE, LITTLE, SOME = 0, 64 << 10, 1 << 20

@@ -16,9 +16,9 @@ from kcompact.host import other_processes
 from tests.support.command_line import COMPACT, COMPACTED, LOG0, clean, digest, kcompact, partition, settings, values
 from tests.support.holders import held
 
-INDEX0 = LOG0.replace(".log", ".index")
 pytestmark = pytest.mark.usefixtures("among_others")
 
+INDEX0 = LOG0.replace(".log", ".index")
 IN_PLACE = ("clean", "--engine", "in-process", *COMPACT)
 
 

@@ -59,12 +59,6 @@ def compressed() -> str:
     return "\n".join([*lines, "201: z=1"])
 
 
-@pytest.fixture
-def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory on disk: where files are in memory, directories take no space."""
-    return tmp_path_factory.mktemp("disk")
-
-
 LOGS = [growing, shrinking, shrinking_first, compressed]
 
 
@@ -86,12 +80,10 @@ EACH = [3, pytest.param(1, marks=pytest.mark.slow)]
 @pytest.mark.long
 @pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("text", LOGS, ids=[log.__name__ for log in LOGS])
-def test_a_disk_of_any_size(
-    text: Callable[[], str], each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_of_any_size(text: Callable[[], str], each: int, on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = log_dsl.parse(text())
-    original = log_writer.write(spec, tmp_path / "original").parent
-    disk = SmallDisk(tmp_path / "disk", monkeypatch)
+    original = log_writer.write(spec, on_disk / "original").parent
+    disk = SmallDisk(on_disk / "disk", monkeypatch)
     codes = []
     for free_bytes in (0, *range(2000, 20_000, 2000 * each), *range(20_000, 90_000, 10_000 * each)):
         disk.leave(1 << 30)
