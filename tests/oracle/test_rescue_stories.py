@@ -8,7 +8,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from kcompact.log.directory import read_log
 from tests.oracle.clients import ABOUT_LOGS, COORDINATORS, consumed, loaded, newest, size_of
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
 from tests.support.command_line import kcompact
+from tests.support.disk_in_memory import disk_in_memory
 from tests.support.pages import blocks, commands, run
 from tests.support.patience import PATIENCE_S, becomes
 
@@ -286,18 +286,11 @@ FILLED = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.clean
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small file system of its own; only root can mount one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", place], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs: {mounted.stderr.decode()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", place], check=True)
+    """A small file system of its own, which is the current directory."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a disk in memory")
+    with disk_in_memory(tmp_path / "disk", str(DISK_BYTES)) as disk, contextlib.chdir(disk):
+        yield disk
 
 
 def fill(address: str, records: int = DISK_BYTES // 90_000) -> dict[bytes, bytes]:
@@ -327,8 +320,7 @@ def fill_the_disk(broker: Broker, disk: Path) -> dict[bytes, bytes]:
     return values
 
 
-def test_the_full_disk(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(disk)
+def test_the_full_disk(disk: Path, tmp_path: Path) -> None:
     broker = Broker(tmp_path, properties=CHECKPOINTS)
     values = fill_the_disk(broker, disk)
     assert os.statvfs(disk).f_bavail == 0
@@ -352,11 +344,8 @@ def test_the_full_disk(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("frees", [True, False], ids=["space is freed", "a copy on another disk"])
-def test_the_full_disk_before_the_first_checkpoint(
-    frees: bool, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_full_disk_before_the_first_checkpoint(frees: bool, disk: Path, tmp_path: Path) -> None:
     """The page says that the broker has to come up once, and how."""
-    monkeypatch.chdir(disk)
     clean = ("clean", "--engine", "in-process", "--force", "--json")
     broker = Broker(tmp_path, properties=CHECKPOINTS.replace("delay.ms=100", "delay.ms=600000"))
     values = fill_the_disk(broker, disk)
