@@ -34,7 +34,7 @@ KEPT = ROOT / "build" / "nightly"
 STATE = "state.json"
 CHANGED = " with changes"
 
-LOGS = {version: 200 if version == NEWEST else 100 for version in VERSIONS}
+LOGS = 200
 """Random logs for each version of Kafka, at a share of 1."""
 MOST_LOGS = 10_000
 """Seeds of logs are consecutive. Those of two days or two versions are so far apart."""
@@ -125,10 +125,10 @@ def steps(*, seed: int, share: float) -> list[Step]:
         Step("properties", "properties", f"make properties EXAMPLES={count(EXAMPLES)} SEED={seed}"),
         Step("slow", "slow", "make slow"),
     ]
-    for place, (version, logs) in enumerate(LOGS.items()):
-        first = (seed * len(LOGS) + place) * MOST_LOGS
+    for place, version in enumerate(VERSIONS):
+        first = (seed * len(VERSIONS) + place) * MOST_LOGS
         chosen = "" if version == NEWEST else f"KAFKA={version} "
-        command = f"make oracle {chosen}ORACLE_LOGS={min(count(logs), MOST_LOGS)} SEED={first}"
+        command = f"make oracle {chosen}ORACLE_LOGS={min(count(LOGS), MOST_LOGS)} SEED={first}"
         found.append(Step("oracle", f"oracle-{version}", command))
     found += [Step("torture", f"torture-{part}", torture(part)) for part in TORTURE_PARTS]
     for part, targets in OTHERS.items():

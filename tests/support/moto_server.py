@@ -41,7 +41,7 @@ def _load(*, directory: str, bucket: str, prefix: str) -> None:
 
 def serve(port: int) -> None:
     """Serve on a port of loopback until the process is killed."""
-    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+    from moto.moto_server.werkzeug_app import create_backend_app
     from werkzeug.serving import make_server
 
     # Without the choice of a service, which looks for the directories of all of them at each request.
@@ -58,7 +58,7 @@ def serve(port: int) -> None:
         start_response("204 No Content", [])
         return []
 
-    make_server("127.0.0.1", port, answer, threaded=True, request_handler=MotoRequestHandler).serve_forever()
+    make_server("127.0.0.1", port, answer, threaded=True).serve_forever()
 
 
 if __name__ == "__main__":

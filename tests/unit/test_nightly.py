@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import nightly
-from tests.nightly import CHANGED, LOGS, PARTS, STATE, Ended, Night, Step, begin, run, run_all, steps, summary
+from tests.nightly import CHANGED, PARTS, STATE, Ended, Night, Step, begin, run, run_all, steps, summary
 from tests.oracle.driver import VERSIONS
 from tests.support.command_line import ROOT
 from tests.torture.__main__ import PARTS as TORTURE_PARTS
@@ -147,7 +147,7 @@ def test_no_log_is_compared_twice(share: float) -> None:
             if counted := re.search(r"ORACLE_LOGS=(\d+) SEED=(\d+)", step.command):
                 logs, first = map(int, counted.groups())
                 found.append(range(first, first + logs))
-    assert len(found) == 2 * len(LOGS)
+    assert len(found) == 2 * len(VERSIONS)
     for one, next_one in zip(sorted(found, key=min), sorted(found, key=min)[1:], strict=False):
         assert one.stop <= next_one.start
 
