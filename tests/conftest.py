@@ -141,24 +141,25 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--rewrite"))
 
 
+@pytest.fixture(scope="session")
+def memory() -> Iterator[Path]:
+    """A directory in memory that all tests of a process share."""
+    with directory_in_memory() as path:
+        yield path
+
+
 @pytest.fixture(scope="session", autouse=True)
-def quiet() -> Iterator[None]:
-    """Let kcompact see no process but this one, and `os.fsync` do nothing.
+def quiet(memory: Path) -> Iterator[None]:
+    """Let kcompact see no process but this one, keep its journal in memory, and let `os.fsync` do nothing.
 
     Each cleaning looks at all processes of the machine, and syncs each file. Few tests are about the one, and power
     cuts are simulated by a model of the disk.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(other_processes, "_processes", lambda: [os.getpid()])
+        patch.setenv("XDG_STATE_HOME", str(memory / "state"))
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
-
-
-@pytest.fixture(scope="session")
-def memory() -> Iterator[Path]:
-    """A directory in memory that all tests of a process share."""
-    with directory_in_memory() as path:
-        yield path
 
 
 @pytest.fixture
