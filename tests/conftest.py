@@ -142,14 +142,14 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def memory() -> Iterator[Path]:
+def in_memory() -> Iterator[Path]:
     """A directory in memory that all tests of a process share."""
     with directory_in_memory() as path:
         yield path
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quiet(memory: Path) -> Iterator[None]:
+def quiet(in_memory: Path) -> Iterator[None]:
     """Let kcompact see no process but this one, keep its journal in memory, and let `os.fsync` do nothing.
 
     Each cleaning looks at all processes of the machine, and syncs each file. Few tests are about the one, and power
@@ -157,15 +157,15 @@ def quiet(memory: Path) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(other_processes, "_processes", lambda: [os.getpid()])
-        patch.setenv("XDG_STATE_HOME", str(memory / "state"))
+        patch.setenv("XDG_STATE_HOME", str(in_memory / "state"))
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 
 @pytest.fixture
-def tmp_path(memory: Path) -> Iterator[Path]:
+def tmp_path(in_memory: Path) -> Iterator[Path]:
     """A directory of the test, in memory. Those of `tmp_path_factory` are on disk."""
-    path = Path(tempfile.mkdtemp(dir=memory))
+    path = Path(tempfile.mkdtemp(dir=in_memory))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

@@ -201,8 +201,8 @@ def meanwhile(broker: Broker, counts: Iterator[int]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def scratch(memory: Path) -> Path:
-    return memory
+def scratch(in_memory: Path) -> Path:
+    return in_memory
 
 
 def newest_of(records: dict[int, tuple[bytes, bytes]], start: int, end: int) -> dict[int, tuple[bytes, bytes]]:
