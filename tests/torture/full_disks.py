@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.crash import clone
+from tests.support.disk_in_memory import disk_in_memory
 from tests.torture.children import one_core, scratch, side_by_side
 from tests.torture.faulty_runs import (
     Ran,
@@ -154,16 +154,12 @@ def _small_disk(place: Path, free_bytes: int) -> Iterator[int]:
     """Move a directory to a disk in memory with so much free while the block runs; yield what is free."""
     aside = place.with_name(f"{place.name}-aside")
     place.rename(aside)
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", place], check=True)
-    try:
+    with disk_in_memory(place, str(DISK_BYTES)):
         shutil.copytree(aside, place, dirs_exist_ok=True)
         shutil.rmtree(aside)
         with (place / "ballast").open("wb") as ballast:
             ballast.write(bytes(_free_bytes(place) - free_bytes))
         yield _free_bytes(place)
-    finally:
-        subprocess.run(["umount", place], check=True)
 
 
 def _free_bytes(place: Path) -> int:
