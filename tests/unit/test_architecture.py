@@ -316,7 +316,7 @@ def test_confinement(path: Path) -> None:
 
 
 @of_each([path for path in SOURCES if module_of(path) != "engine.spark.pyspark_private"])
-def test_private_names_of_pyspark_are_in_one_module(path: Path) -> None:
+def test_private_names_of_others_are_in_one_module(path: Path) -> None:
     handles_pyspark = {"pyspark", "py4j"} & {name.split(".")[0] for name in imports_of(path)}
     if not handles_pyspark and "engine.spark" not in and_above(module_of(path)):
         return

@@ -117,35 +117,42 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("size_mib", "piece_bytes"),
-    [(8, MIB * 3 // 8), *(pytest.param(each, 3 * MIB, marks=pytest.mark.slow) for each in (96, 400))],
+    [(12, MIB * 3 // 8), *(pytest.param(each, 3 * MIB, marks=pytest.mark.slow) for each in (96, 400))],
 )
 def test_a_reading_does_not_wait_for_each_request(
     size_mib: int, piece_bytes: int, store: Store, request: pytest.FixtureRequest
 ) -> None:
-    """Of a distant store each request takes long, whatever its size. In a row they would take all of it."""
-    if size_mib == 8:
+    """Of a distant store each request takes long. Who reads on is answered while up to three more are on their way."""
+    if size_mib == 12:
         request.getfixturevalue("small_pieces")
-    whole_bytes = mirrored_file.WHOLE_BYTES
-    file = files_in(_large(store, size_mib * MIB)).file("00000000000000000000.log")
-    begun, most = list[int](), 0
-    delay_s, guard = 0.3, threading.Lock()
+    whole_bytes, piece = mirrored_file.WHOLE_BYTES, mirrored_file.PIECE_BYTES
+    size_bytes = size_mib * MIB
+    file = files_in(_large(store, size_bytes)).file("00000000000000000000.log")
+    read_to, asked_to, changed = 0, 0, threading.Condition()
+    in_time = [True]
 
-    def late(request: Request) -> None:
-        nonlocal most
-        with guard:
-            begun.append(request.number)
-            most = max(most, len(begun))
-        time.sleep(delay_s)
-        with guard:
-            begun.remove(request.number)
+    def when_it_is_read(request: Request) -> None:
+        nonlocal asked_to
+        start, end = map(int, re.findall(r"bytes=(\d+)-(\d+)", str(request.headers))[0])
+        with changed:
+            asked_to = max(asked_to, end + 1)
+            changed.notify_all()
+            in_time.append(changed.wait_for(lambda: start < read_to, timeout=20))
 
-    store.proxy.decide = late
+    store.proxy.decide = when_it_is_read
     with file.open() as opened:
-        for position in range(0, size_mib * MIB, piece_bytes):
+        for position in range(0, size_bytes, piece_bytes):
+            with changed:
+                read_to = min(position + piece_bytes, size_bytes)
+                changed.notify_all()
             opened.read(piece_bytes, position)
-    gets = store.proxy.gets_of(".log")
-    assert gets <= -(-size_mib * MIB // whole_bytes)
-    assert 3 <= most <= 4, "bounded, because each holds a piece in memory"
+            assert all(in_time), "it waited for what is ahead"
+            number = (read_to - 1) // piece
+            expected = min((number + min(number, 3) + 1) * piece, size_bytes)
+            with changed:
+                assert changed.wait_for(lambda: asked_to >= expected, timeout=20)  # noqa: B023 - called here
+                assert asked_to == expected, "bounded, because each holds a piece in memory"
+    assert store.proxy.gets_of(".log") <= -(-size_bytes // whole_bytes)
     asked = [each.headers for each in store.proxy.requests if each.path.endswith(".log")]
     assert all("if-match" in map(str.lower, headers) for headers in asked)
 

@@ -42,7 +42,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("arguments", READERS)
-def test_reading_commands_load_neither_spark_nor_numba(arguments: list[str], loaded: dict[str, set[str]]) -> None:
+def test_reading_commands_load_no_engine_and_no_compiler(arguments: list[str], loaded: dict[str, set[str]]) -> None:
     found = loaded[" ".join(arguments)]
     assert "click" in found
     assert not found & HEAVY
