@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from kcompact.log.files import LogFile, files_in
 from kcompact.plan.discovery import find_partitions
 from tests.support.command_line import COMPACT, kcompact
 from tests.support.fault_proxy import Fault, Request
+from tests.support.patience import becomes
 from tests.unit.bucket.conftest import ONLY_MOTO, Store
 
 MIB = 1 << 20
@@ -128,30 +128,26 @@ def test_a_reading_does_not_wait_for_each_request(
     whole_bytes, piece = mirrored_file.WHOLE_BYTES, mirrored_file.PIECE_BYTES
     size_bytes = size_mib * MIB
     file = files_in(_large(store, size_bytes)).file("00000000000000000000.log")
-    read_to, asked_to, changed = 0, 0, threading.Condition()
-    in_time = [True]
+    read_to, asked_to, answered = 0, [0], [True]
 
     def when_it_is_read(request: Request) -> None:
-        nonlocal asked_to
         start, end = map(int, re.findall(r"bytes=(\d+)-(\d+)", str(request.headers))[0])
-        with changed:
-            asked_to = max(asked_to, end + 1)
-            changed.notify_all()
-            in_time.append(changed.wait_for(lambda: start < read_to, timeout=20))
+        asked_to.append(end + 1)
+        answered.append(becomes(lambda: start < read_to))
+
+    def to_ask() -> int:
+        number = (read_to - 1) // piece
+        return min((number + min(number, 3) + 1) * piece, size_bytes)
 
     store.proxy.decide = when_it_is_read
     with file.open() as opened:
         for position in range(0, size_bytes, piece_bytes):
-            with changed:
-                read_to = min(position + piece_bytes, size_bytes)
-                changed.notify_all()
+            read_to = min(position + piece_bytes, size_bytes)
             opened.read(piece_bytes, position)
-            assert all(in_time), "it waited for what is ahead"
-            number = (read_to - 1) // piece
-            expected = min((number + min(number, 3) + 1) * piece, size_bytes)
-            with changed:
-                assert changed.wait_for(lambda: asked_to >= expected, timeout=20)  # noqa: B023 - called here
-                assert asked_to == expected, "bounded, because each holds a piece in memory"
+            assert all(answered), "it waited for what is ahead"
+            assert becomes(lambda: max(asked_to) >= to_ask())
+            time.sleep(0.02)  # Else the next piece is read, and allows one more, before one too many has arrived.
+            assert max(asked_to) == to_ask(), "bounded, because each holds a piece in memory"
     assert store.proxy.gets_of(".log") <= -(-size_bytes // whole_bytes)
     asked = [each.headers for each in store.proxy.requests if each.path.endswith(".log")]
     assert all("if-match" in map(str.lower, headers) for headers in asked)
