@@ -60,7 +60,11 @@ def test_the_answer_is_the_truth(unpacked: Path, case: str, order: tuple[str, ..
     assert complaints(CASES[case]["partitions"], answer) == []
 
 
-@pytest.mark.parametrize(("case", "replicas"), one_in(2, product(CASES, combinations(REPLICAS, 2))))
+@pytest.mark.parametrize(
+    ("case", "replicas"),
+    one_in(2, product(CASES, combinations(REPLICAS, 2))),
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
 def test_a_pair_accuses_no_replica_that_is_right(unpacked: Path, case: str, replicas: tuple[str, ...]) -> None:
     answer = answer_about([unpacked / case / replica for replica in replicas])
     for partition in answer["partitions"]:
