@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kcompact.config.server_properties import read_broker_config as read_broker_config
     from kcompact.config.settings import Override as Override
     from kcompact.config.settings import TopicConfig as TopicConfig
+    from kcompact.config.topic_configs import read_topic_configs as read_topic_configs
     from kcompact.engine.in_process import InProcess as InProcess
     from kcompact.errors import KcompactError as KcompactError
     from kcompact.format.batch import read_records as read_records
@@ -80,6 +81,7 @@ _MODULES = {
     "read_journal": "cleaner.journal",
     "read_log": "log.directory",
     "read_records": "format.batch",
+    "read_topic_configs": "config.topic_configs",
     "recover": "swap.recovery",
     "topic_config": "config.layers",
 }

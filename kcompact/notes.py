@@ -122,6 +122,24 @@ class NoteCode(StrEnum):
         "{why}: Kafka's defaults are assumed, and decide here, for {names}; pass {option}{retention}",
     )
 
+    UNKNOWN_SETTINGS = (
+        "unknown-settings",
+        "no source has the settings that {topics} may have of {own}: {why}{decided}{assumed}{retention}; pass "
+        "--topic-configs FILE",
+    )
+    OVERRULED_SETTING = "overruled-setting", "{setting} is for topics without a value of their own: not for {topics}"
+    DECIDED_FOR_ALL = "decided-for-all", "{setting} decides for {topics}, without a value of {own}"
+    MISSING_LOG_DIRS = (
+        "missing-log-dirs",
+        "the broker of {log_dir} has {count} that {was} not found: {names}; whether partitions are being moved there "
+        "is not known",
+    )
+    COMPACTED_BEFORE = (
+        "compacted-before",
+        "{topics}: {trace}, which only Kafka's cleaner makes; so the topic was compacted once, or still is, and its "
+        "cleanup.policy is not {policy}",
+    )
+
     # The time
 
     CLOCK_BEHIND_FILES = (
@@ -185,7 +203,7 @@ class NoteCode(StrEnum):
     HELD_BACK = (
         "held-back",
         "{name}: held back for {replicas}: {tombstones} and {markers} whose delete horizons have passed; a broker's "
-        "own cleaner drops them",
+        "own cleaner holds nothing back",
     )
 
     # A cleaning

@@ -33,6 +33,7 @@ PARAMETERS = {
     "--replica": "`replicas`",
     "--spark-conf": "`spark_conf`",
     "--topic": "`topics`",
+    "--topic-configs": "`topic_configs`",
 }
 """The parameter of each option that a hint names. A word in capitals after the option belongs to it."""
 _PHRASES = {

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, BucketPath, is_address
+from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, BucketPath, is_address, local_path
 from kcompact.errors import NotEnoughSpaceError, storage_error, storage_errors
 from kcompact.host.process_end import undone_at_abrupt_end
 
@@ -75,12 +75,13 @@ def scratch_errors() -> Iterator[None]:
 
 
 def as_path(text: str | os.PathLike[str]) -> Path:
-    """Return the path of a text: of an address that is mirrored, its `BucketPath`. A path is returned as it is."""
-    if isinstance(text, Path):
-        return text
+    """Return the path of a text: of an address that is mirrored, its `BucketPath`. A path is returned as it is.
+
+    Raises as `require_known_store`.
+    """
     if is_address(text):
         return scratch_directory() / os.fspath(text).removeprefix(SCHEME)
-    return Path(text)
+    return local_path(text)
 
 
 def _of_a_process(path: BucketPath) -> tuple[object, tuple[str]]:

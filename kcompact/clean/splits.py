@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact.clean.job import ScanJob, Split
+from kcompact.config.settings import LONG_MAX
 from kcompact.format.batch import legacy_base_offset
 from kcompact.format.index import EntryColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, MEMORY_FACTOR
@@ -131,8 +132,10 @@ def legacy_horizon_ms(plan: CleanPlan) -> int:
     """Return the legacy delete horizon: segments modified at or before it lose their tombstones of magic 0 and 1.
 
     The horizon is the modification time of the last clean segment minus `delete.retention.ms`; 0 without a clean
-    segment. Rule: `Cleaner.doClean`.
+    segment. Rule: `Cleaner.doClean`. With a `delete.retention.ms` that the topic may not have, no segment is so old.
     """
+    if not plan.config.expires_without_horizon:
+        return -LONG_MAX
     clean = [segment for segment in plan.log.segments if segment.base_offset < plan.first_dirty_offset]
     return clean[-1].last_modified_ms - plan.config.delete_retention_ms if clean else 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from os import PathLike
 
+from kcompact.bucket.path import require_local_path
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
 from kcompact.clean.stages import Executor, Progress
 from kcompact.errors import ConfigError
@@ -26,7 +27,8 @@ class CleanOptions:
     cleaning of a round; None means no journal. With `rebuild_indexes` no index file is read; the plan for
     `clean_partition` then also needs `plan_partition(rebuild_indexes=True)`. `max_bytes_per_second` limits reading and
     writing together; None means no limit. `memory_bytes` is for all workers together; None means
-    `host.machine.default_memory_bytes`. Raises ConfigError for a combination or a number that makes no sense.
+    `host.machine.default_memory_bytes`. Raises ConfigError for a combination or a number that makes no sense, and for a
+    path of another store.
     """
 
     dry_run: bool = False
@@ -41,13 +43,16 @@ class CleanOptions:
 
     def __post_init__(self) -> None:
         if self.output is not None:
-            named_path(self.output)
+            named_path(self.output, suggests_address=True)
         if self.output is not None and self.apply_retention:
             problem = worded("deletes segments in place, so it cannot be combined with --output")
             raise ConfigError(path=worded("--apply-retention"), problem=problem)
         if self.keep_replaced is not None:
+            require_local_path(self.keep_replaced)
             named_path(self.keep_replaced)
             self._require_kept_alone()
+        if self.journal is not None:
+            require_local_path(self.journal)
         for name in ("max_bytes_per_second", "memory_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:

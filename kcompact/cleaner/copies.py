@@ -95,11 +95,12 @@ def finish(output: Output, partitions: Sequence[PartitionOutcome], check: Callab
 def is_left_as_it_is(plan: CleanPlan) -> bool:
     """Return whether a round of a log directory skips the partition, or copies it as it is, although it is refused.
 
-    These are Kafka's internal topics, and topics of unknown policy that the cluster does not have. Not a topic with
-    tiered storage: the brokers of both copies would delete the same remote segments.
+    These are Kafka's internal topics, topics of unknown policy that the cluster does not have, and partitions that are
+    being moved. Not a topic with tiered storage: the brokers of both copies would delete the same remote segments.
     """
     is_stray = any(note.code is NoteCode.STRAY_REPLICA for note in plan.log.notes)
-    return plan.reason is Reason.INTERNAL or (is_stray and plan.reason is Reason.POLICY_UNKNOWN)
+    is_set_apart = plan.reason in (Reason.INTERNAL, Reason.PAUSED_BY_MOVE)
+    return is_set_apart or (is_stray and plan.reason is Reason.POLICY_UNKNOWN)
 
 
 def copy_partition(cleaning: Cleaning) -> CleanResult:
@@ -236,6 +237,7 @@ def _recipe(cleaning: Cleaning) -> dict[str, Any]:
         "first_dirty_offset": plan.first_dirty_offset,
         "end_offset": plan.first_uncleanable_offset,
         "keep_tombstones": cleaning.options.keep_tombstones,
+        "expires_without_horizon": plan.config.expires_without_horizon,
         "held_back_from_offset": plan.held_back_from_offset,
         "rebuild_indexes": plan.log.ignores_indexes,
         "config": settings | {"cleanup_policy": plan.config.policy_text, "release": plan.config.release.version},

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kcompact.bucket.path import local_path
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.config.settings import config_fields
@@ -47,9 +48,9 @@ def default_journal() -> Path | None:
 def read_journal(path: str | os.PathLike[str]) -> list[dict[str, Any] | None]:
     """Return the lines of a journal; None for a line that is damaged, or that was not written completely.
 
-    Raises StorageError, RefusedError for anything but a regular file.
+    Raises StorageError, RefusedError for anything but a regular file, ConfigError for a path that is not local.
     """
-    path = Path(path)
+    path = local_path(path)
     with (
         storage_errors(path, "read the journal"),
         open_regular(path) as opened,

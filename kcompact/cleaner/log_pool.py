@@ -324,7 +324,7 @@ def _partition(directory: Path) -> TopicPartition:
 
 
 def _is_candidate(plan: CleanPlan) -> bool:
-    return plan.config.compacts and plan.reason is not Reason.INTERNAL
+    return plan.config.compacts and plan.reason not in (Reason.INTERNAL, Reason.PAUSED_BY_MOVE)
 
 
 def _refusal(plan: CleanPlan | None) -> KcompactError | None:

@@ -59,13 +59,12 @@ from kcompact.plan.discovery import canonical, find_partitions, source_path
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import make_plan, refusal, retention_refusal
 from kcompact.plan.run_notes import (
-    assumption_notes,
     option_notes,
     require_plausible_clock,
     running_notes,
-    setting_notes,
     time_notes,
 )
+from kcompact.plan.setting_notes import broker_file_notes, setting_doubts
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import Planner, in_turns, named_partitions, walk_partitions
 from kcompact.readable import shown
@@ -292,7 +291,13 @@ class Round:
         def clean_current(log_dir: LogDir) -> SwappedPartition | CleanResult:
             current = planned
             if log_dir is not planned.log.log_dir:
-                current = make_plan(planned.log.directory, planned.config, self.plan_options, log_dir=log_dir)
+                current = make_plan(
+                    planned.log.directory,
+                    planned.config,
+                    self.plan_options,
+                    log_dir=log_dir,
+                    moves=planned.log.moves,
+                )
                 current = replace(current, comes_later=planned.comes_later, replicas=planned.replicas)
             with damage_only_if_unchanged(current.log):
                 return swap_in(replace(cleaning, plan=current))
@@ -383,14 +388,14 @@ def begin_round(
         changed = [] if options.only_reads else _log_dirs_to_change(outcomes, options)
         if options.journal is not None and changed:
             journal = stack.enter_context(Journal(Path(options.journal), directories, options))
-        doubts = (*time_notes(outcomes, plan_options), *assumption_notes(outcomes))
+        doubts = (*time_notes(outcomes, plan_options), *setting_doubts(outcomes, plan_options.overrides))
         yield Round(
             outcomes=tuple(outcomes),
             options=options,
             plan_options=plan_options,
             notes=(
                 *option_notes(directories, plan_options),
-                *setting_notes(outcomes),
+                *broker_file_notes(outcomes),
                 *running_notes(outcomes),
                 *locks.notes,
                 *map(_removed_note, locks.removed),

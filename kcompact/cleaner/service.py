@@ -88,6 +88,7 @@ class Cleaner:
         named = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
         self._log_dirs = tuple(named_path(log_dir).resolve() for log_dir in named)
         self._plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock(), by_clock=True), config)
+        self._plan_options = replace(self._plan_options, log_dirs=(*self._plan_options.log_dirs, *self._log_dirs))
         if self._options.rebuild_indexes:
             self._plan_options = replace(self._plan_options, rebuild_indexes=True)
         given = self._plan_options.broker_config or UNKNOWN_BROKER

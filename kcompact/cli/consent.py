@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,13 @@ from kcompact.cli.output import streams
 from kcompact.errors import RefusedError
 from kcompact.notes import Note
 from kcompact.plan.discovery import LeftOut
+from kcompact.plan.setting_notes import decided_for_all
 from kcompact.plan.totals import deleted_by_retention
 from kcompact.views.sentences import amount_of
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
+    from kcompact.config.settings import Override
     from kcompact.log.segments import Segment
 
 ANSWERS = " [y/N]: "
@@ -51,10 +53,18 @@ def is_needed(
     return changes and (must_ask or (not as_json and _is_person_there()))
 
 
-def require_person(unchanged: str) -> None:
+def missing_log_dirs(outcomes: Sequence[PartitionOutcome]) -> list[str]:
+    """Return the log directories of the brokers that were not found: a person has to be asked then."""
+    plans = [each.plan for each in outcomes if each.plan is not None]
+    return list(dict.fromkeys(path for plan in plans for path in plan.config.broker.missing))
+
+
+def require_person(outcomes: Sequence[PartitionOutcome], unchanged: str) -> None:
     """Raise RefusedError if nobody can be asked. `unchanged` says that nothing was changed."""
     if not _is_person_there():
-        problem = f"no terminal, so --ask has nobody to ask; {unchanged}; --yes cleans without a question"
+        missing = readable.some_of(list(map(readable.shown, missing_log_dirs(outcomes))))
+        why = f"log directories of the broker were not found: {missing}; " if missing else ""
+        problem = f"{why}no terminal, so there is nobody to ask; {unchanged}; --yes cleans without a question"
         raise RefusedError(path="standard input", problem=problem)
 
 
@@ -63,7 +73,13 @@ def _is_person_there() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, doubts: Sequence[Note]) -> bool:
+def is_given(
+    outcomes: Sequence[PartitionOutcome],
+    options: CleanOptions,
+    overrides: Sequence[Override],
+    *,
+    doubts: Sequence[Note],
+) -> bool:
     """Ask, and return whether the answer is yes. Raises click.Abort at Ctrl-C and at the end of the input.
 
     `doubts` say why the decisions may be wrong. What was typed before the question is no answer.
@@ -72,7 +88,18 @@ def is_given(outcomes: Sequence[PartitionOutcome], options: CleanOptions, *, dou
     streams.tell_notes(doubts)
     with suppress(termios.error, OSError, ValueError):  # Not a terminal.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    return click.confirm(streams.wrapped(_question(outcomes, options), room_for=ANSWERS), err=True)
+    question = " ".join((_question(outcomes, options), *_decided(outcomes, options, overrides)))
+    return click.confirm(streams.wrapped(question, room_for=ANSWERS), err=True)
+
+
+def _decided(
+    outcomes: Sequence[PartitionOutcome], options: CleanOptions, overrides: Sequence[Override]
+) -> Iterator[str]:
+    """Yield for which of the topics to be changed a setting for all topics decides."""
+    changed = [each for each in outcomes if each.is_eligible or _deleted([each], options)]
+    plans = [each.plan for each in changed if each.plan is not None]
+    for setting, topics in decided_for_all(plans, overrides).items():
+        yield f"{setting} decides for {readable.some_of(list(map(readable.shown, topics)))}."
 
 
 def _question(outcomes: Sequence[PartitionOutcome], options: CleanOptions) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kcompact.bucket.path import is_address, parts_of
+from kcompact.bucket.path import is_address, local_path, parts_of, require_known_store, require_local_path
 from kcompact.bucket.scratch import as_path
+from kcompact.errors import ConfigError
 from kcompact.format.text_lines import parse_digits
 
 if TYPE_CHECKING:
@@ -43,9 +45,22 @@ def _mirrored(address: str) -> Path:
     return path
 
 
+def _refusal(path: str | os.PathLike[str], *, takes_buckets: bool) -> str:
+    """Return why a path is refused, and what to pass instead; an empty text for one that is not."""
+    try:
+        if takes_buckets:
+            require_known_store(path, suggests_address=True)
+        else:
+            require_local_path(path)
+    except ConfigError as problem:
+        return ". ".join(filter(None, (f"'{_cut(problem.path)}' {problem.problem}", problem.hint)))
+    return ""
+
+
 class NamedPath(click.Path):
     """A path, as a `Path`. An empty text is an error: `Path("")` is the current directory.
 
+    A path of another store is an error too (`require_known_store`).
     With `reads_buckets` it may be the address of a log directory or a partition in a bucket, which is mirrored; with
     `writes_buckets` that of a prefix to write to.
     """
@@ -59,13 +74,23 @@ class NamedPath(click.Path):
             from kcompact.plan.discovery import EMPTY_PATH
 
             self.fail(EMPTY_PATH if self.dir_okay else "the path is empty", param, ctx)
+        if refusal := _refusal(value, takes_buckets=self._reads_buckets or self._writes_buckets):
+            self.fail(refusal, param, ctx)
         if is_address(value):
             if self._writes_buckets:
                 parts_of(value)
                 return as_path(value)
-            if not self._reads_buckets:
-                self.fail(f"'{_cut(value)}' is in a bucket; here only a local path is possible", param, ctx)
             return _mirrored(value)
+        super().convert(value, param, ctx)
+        return local_path(value)
+
+
+class NamedFile(click.File):
+    """A local file that is opened, or `-`. A path of another store is an error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and (refusal := _refusal(value, takes_buckets=False)):
+            self.fail(refusal, param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -18,6 +18,7 @@ from kcompact.release import RELEASES
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.config.client.settings import ClientConfig
+    from kcompact.config.settings import TopicOverrides
     from kcompact.plan.options import PlanOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,21 +45,29 @@ SETTINGS = (
         multiple=True,
         metavar="[TOPIC:]NAME=VALUE",
         shell_complete=values.complete_settings,
-        help="A setting under Kafka's name, for one topic or for all. A broker's name (log.cleaner...) sets the "
-        "broker's value. Overrides every other source. Repeatable.",
+        help="A setting under Kafka's name. With TOPIC, a name or a pattern such as 'orders*', it overrules every "
+        "other source; without, it is the value of topics that have none of their own. A broker's name "
+        "(log.cleaner...) sets the broker's value. Repeatable.",
     ),
     SharedOption(
         ["--bootstrap-server"],
         type=Address(),
         metavar="HOST:PORT[,...]",
-        help="Read the settings of topics and brokers from this running cluster. Default: the metadata log beside the "
-        "data, if there is one.",
+        help="Read the settings of topics and brokers from this running cluster. Default: the metadata log of the "
+        "broker, if there is one.",
     ),
     SharedOption(
         ["--command-config"],
         metavar="FILE",
         type=NamedPath(exists=True, dir_okay=False),
         help="The client's settings for --bootstrap-server, as Kafka's own tools take them: TLS, user and password.",
+    ),
+    SharedOption(
+        ["--topic-configs"],
+        metavar="FILE",
+        type=NamedPath(exists=True, dir_okay=False),
+        help="What topics have of their own, as `kafka-configs.sh --describe --entity-type topics` or "
+        "`kafka-topics.sh --describe` prints it, or a JSON object of topics and their settings.",
     ),
     SharedOption(
         ["--broker-config"],
@@ -157,6 +166,7 @@ class Command(Helpful):
             if SETTINGS[0] in self.params:
                 settings = {option.name: given.pop(option.name) for option in SETTINGS if option.name}
                 beside = {name: given.pop(name, default) for name, default in (("unclean", False), ("replicas", ()))}
+                beside["log_dirs"] = tuple(given.get("paths", ()))
                 given["plan_options"] = _plan_options(**settings, **beside, needs_kernels=self.needs_kernels)
             if "spark_conf" in given:
                 given["engine"] = _engine_options(given["engine"], given.pop("master"), given.pop("spark_conf"))
@@ -210,6 +220,7 @@ def _plan_options(
     config: tuple[str, ...],
     bootstrap_server: str | None,
     command_config: Path | None,
+    topic_configs: Path | None,
     broker_config: Path | None,
     log_dirs_moved: bool,
     kafka_release: str | None,
@@ -218,6 +229,7 @@ def _plan_options(
     high_watermark: int | str | None,
     unclean: bool,
     replicas: tuple[Path, ...],
+    log_dirs: tuple[Path, ...],
     needs_kernels: bool,
 ) -> PlanOptions:
     from kcompact import kernels
@@ -243,6 +255,7 @@ def _plan_options(
         topics=topics,
         overrides=tuple(parse_override(text) for text in config),
         broker_config=read_broker_config(broker_config, log_dirs_moved=log_dirs_moved) if broker_config else None,
+        topic_configs=_topic_configs(topic_configs),
         bootstrap_server=bootstrap_server,
         client=_client(command_config),
         release=RELEASES[kafka_release] if kafka_release else None,
@@ -251,7 +264,16 @@ def _plan_options(
         include_internal=include_internal,
         unclean=unclean,
         replicas=replicas,
+        log_dirs=log_dirs,
     )
+
+
+def _topic_configs(file: Path | None) -> dict[str, TopicOverrides] | None:
+    if file is None:
+        return None
+    from kcompact.config.topic_configs import read_topic_configs
+
+    return read_topic_configs(file)
 
 
 def _client(file: Path | None) -> ClientConfig | None:
@@ -294,8 +316,8 @@ replicas = click.option(
     type=NamedPath(file_okay=False, readable=False),
     metavar="DIR",
     shell_complete=values.complete_directories,
-    help="The log directory, or a partition directory, of another broker whose replica lags: no tombstone and no "
-    "transaction marker is dropped that it still has to fetch. Repeatable.",
+    help="The log directory, or a partition directory, of another broker whose replica lags, or the -future directory "
+    "of a move: no tombstone and no transaction marker is dropped that it still has to fetch. Repeatable.",
 )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from kcompact.config.client.settings import ClientConfig
 from kcompact.config.listener import PLAIN, Exchange, usable_address
-from kcompact.config.settings import BROKER_NAMES, ClusterConfig, Source
+from kcompact.config.settings import BROKER_NAMES, DynamicConfig, Source, TopicOverrides
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
 from kcompact.format.text_lines import parse_digits
@@ -43,14 +43,6 @@ Described = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveTopic:
-    """A topic: its id in Kafka's text form, None when the answer has none, and its overrides."""
-
-    topic_id: str | None
-    overrides: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
     """The answers of a cluster. `brokers` has the settings of each requested broker that is up, weakest layer first.
 
@@ -60,7 +52,7 @@ class LiveCluster:
 
     address: str
     cluster_id: str | None
-    topics: Mapping[str, LiveTopic]
+    topics: Mapping[str, TopicOverrides]
     cluster_defaults: Mapping[str, str]
     brokers: Mapping[int, Sequence[tuple[Source, Mapping[str, str]]]]
     hidden: frozenset[str] = frozenset()
@@ -176,7 +168,8 @@ def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[i
         address=address,
         cluster_id=cluster.get("cluster_id"),
         topics={
-            name: LiveTopic(topic_id=ids[name], overrides=_overrides(entries)) for name, entries in of_topics.items()
+            name: TopicOverrides(values=_overrides(entries), origin=ORIGIN, topic_id=ids[name])
+            for name, entries in of_topics.items()
         },
         cluster_defaults=_cluster_defaults(of_topics),
         brokers={node: _layers(entries) for node, entries in of_brokers.items()},
@@ -216,18 +209,15 @@ def _layers(entries: Described) -> list[tuple[Source, dict[str, str]]]:
     return list(layers.items())
 
 
-def live_config(
-    cluster: LiveCluster, topic: str, *, node_id: int | None, fallback: Mapping[str, str] | None = None
-) -> ClusterConfig | None:
-    """Return the settings that apply to a topic on a broker, or None when the cluster does not have the topic.
+def live_dynamic_config(
+    cluster: LiveCluster, *, node_id: int | None, fallback: Mapping[str, str] | None = None
+) -> DynamicConfig:
+    """Return the settings of a broker.
 
     `fallback` has the broker's own dynamic settings from another source, used when the broker is down.
     """
-    found = cluster.topics.get(topic)
-    if found is None:
-        return None
     layers = cluster.brokers.get(node_id) if node_id is not None else None
-    knows_broker = layers is not None
-    if layers is None:
-        layers = [(Source.CLUSTER_DEFAULT, cluster.cluster_defaults), (Source.BROKER_OVERRIDE, fallback or {})]
-    return ClusterConfig(origin=ORIGIN, topic=found.overrides, broker=layers, knows_broker=knows_broker)
+    if layers is not None:
+        return DynamicConfig(origin=ORIGIN, layers=layers, is_whole=True)
+    known = ((Source.CLUSTER_DEFAULT, cluster.cluster_defaults), (Source.BROKER_OVERRIDE, fallback or {}))
+    return DynamicConfig(origin=ORIGIN, layers=known)

@@ -36,7 +36,8 @@ class BrokerConfig:
     another origin; None if a program gives them. `is_found`: kcompact has looked for the file, and `process` is the
     running broker that was started with it. `log_dirs_moved`: the user says that the file is that of the broker,
     although it names other directories. `is_known` False: nothing was read, so Kafka's defaults are only assumed;
-    `doubts` then say which files may be the broker's and were not used.
+    `doubts` then say which files may be the broker's and were not used. `missing` are log directories that the broker
+    has and that were not found: their paths, or their ids.
 
     The paths in `log.dirs` are those of the broker: `root` is the directory that is `/` there, `working_directory` the
     directory that relative paths begin with, None if unknown.
@@ -51,6 +52,13 @@ class BrokerConfig:
     root: Path = Path("/")
     working_directory: Path | None = None
     doubts: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def names_log_dirs(self) -> bool:
+        """Whether the paths in `log.dirs` are known, and those of the broker's directories on this machine."""
+        names = {"log.dirs", "log.dir"} & self.properties.keys()
+        return bool(names) and not self.log_dirs_moved and not names & self.unresolved
 
     @property
     def unresolved(self) -> frozenset[str]:

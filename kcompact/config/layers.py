@@ -17,13 +17,16 @@ from kcompact.config.settings import (
     FIELD_NAMES,
     INTERNAL_TOPIC_SETTINGS,
     MIN_DEDUPE_BUFFER_BYTES,
+    OF_THE_TOPIC_ALONE,
     TOPIC_SETTINGS,
     UNITS_MS,
-    ClusterConfig,
+    UNKNOWN_OVERRIDES,
+    DynamicConfig,
     Override,
     Setting,
     Source,
     TopicConfig,
+    TopicOverrides,
     is_broker_name,
     whole_number,
 )
@@ -35,19 +38,21 @@ def topic_config(
     topic: str,
     *,
     overrides: Sequence[Override] = (),
+    own: TopicOverrides = UNKNOWN_OVERRIDES,
     broker_properties: Mapping[str, str] | None = None,
-    cluster: ClusterConfig | None = None,
+    dynamic: DynamicConfig | None = None,
     release: Release = NEWEST,
 ) -> TopicConfig:
     """Return the effective configuration of a topic, with the rules of a release.
 
-    A later override replaces an earlier one of the same name. An override that names the topic replaces one for all
-    topics. Without `cluster`, and without another source for it, `cleanup_policy` is None. With `broker_properties`
-    None, Kafka's defaults are only assumed; with an empty mapping they are the broker's values.
-    Raises ConfigError for a value that Kafka does not accept, UnsupportedError when the cluster has such a value.
+    A later override replaces an earlier one of the same name. An override that names the topic is stronger than `own`,
+    the settings that the topic is known to have, and one for all topics is weaker. With `own` unknown, policy and
+    retention come from overrides only: without them they are None. With `broker_properties` None, Kafka's defaults are
+    only assumed; with an empty mapping they are the broker's values.
+    Raises ConfigError for a value that Kafka does not accept, UnsupportedError when a source has such a value.
     """
     broker = UNKNOWN_BROKER if broker_properties is None else BrokerConfig(properties=broker_properties)
-    return merged_config(topic, overrides=overrides, broker=broker, cluster=cluster, release=release)
+    return merged_config(topic, overrides=overrides, own=own, broker=broker, dynamic=dynamic, release=release)
 
 
 def merged_config(
@@ -55,33 +60,30 @@ def merged_config(
     *,
     overrides: Sequence[Override],
     broker: BrokerConfig,
-    cluster: ClusterConfig | None = None,
+    own: TopicOverrides = UNKNOWN_OVERRIDES,
+    dynamic: DynamicConfig | None = None,
     release: Release = NEWEST,
     release_source: ReleaseSource = ReleaseSource.NEWEST,
 ) -> TopicConfig:
     """Return the effective configuration of a topic, as `topic_config` does, from what is known of its broker."""
+    if not own.is_known and topic in INTERNAL_TOPIC_SETTINGS:
+        own = TopicOverrides(values=INTERNAL_TOPIC_SETTINGS[topic], origin="internal-topic")
     builder = _TopicConfigBuilder(topic, release)
-    if cluster is not None:
-        builder.set_value("cleanup.policy", release.defaults["cleanup.policy"], Setting(source=Source.DEFAULT))
+    builder.set_value("cleanup.policy", release.defaults["cleanup.policy"], Setting(source=Source.DEFAULT))
     builder.set_broker_values(broker.properties, Setting(source=Source.BROKER_CONFIG), unresolved=broker.unresolved)
-    if cluster is not None and cluster.knows_broker:
-        broker = BrokerConfig()
-    if cluster is not None:
-        for source, properties in cluster.broker:
-            builder.set_broker_values(properties, Setting(source=source, origin=cluster.origin))
+    if dynamic is not None:
+        broker = BrokerConfig(missing=broker.missing) if dynamic.is_whole else broker
+        for source, properties in dynamic.layers:
+            builder.set_broker_values(properties, Setting(source=source, origin=dynamic.origin))
     options = Setting(source=Source.OPTION)
-    builder.set_broker_values(
-        {override.name: override.value for override in overrides if is_broker_name(override.name)}, options
-    )
-
-    if cluster is None:
-        builder.set_topic_values(INTERNAL_TOPIC_SETTINGS.get(topic, {}), Setting(source=Source.DEFAULT))
-    else:
-        builder.set_topic_values(cluster.topic, Setting(source=Source.TOPIC_OVERRIDE, origin=cluster.origin))
-    general = [override for override in overrides if override.topic is None and not is_broker_name(override.name)]
-    named = [override for override in overrides if override.topic == topic]
-    builder.set_topic_values({override.name: override.value for override in (*general, *named)}, options)
-    return replace(builder.build(), broker=broker, release_source=release_source)
+    for_all = {override.name: override.value for override in overrides if override.topic is None}
+    builder.set_broker_values({name: value for name, value in for_all.items() if is_broker_name(name)}, options)
+    if not own.is_known:
+        builder.forget_what_is_of_the_topic_alone()
+    builder.set_topic_values(for_all, options)
+    builder.set_topic_values(own.values, Setting(source=Source.TOPIC_OVERRIDE, origin=own.origin))
+    builder.set_topic_values({each.name: each.value for each in overrides if each.is_for(topic)}, options)
+    return replace(builder.build(), own=own, broker=broker, release_source=release_source)
 
 
 class _TopicConfigBuilder:
@@ -139,6 +141,13 @@ class _TopicConfigBuilder:
         self._fields.pop(field_name, None)
         self._settings.pop(name, None)
         self._unresolved.add(name)
+
+    def forget_what_is_of_the_topic_alone(self) -> None:
+        """Have policy and retention be unknown: the topic may have its own, and nobody knows."""
+        for name in OF_THE_TOPIC_ALONE:
+            self._forget(name)
+            self._unresolved.discard(name)
+            self._fields[str(TOPIC_SETTINGS[name].field)] = None
 
     def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
         """Return the error for a bad value: ConfigError for the user's, UnsupportedError for the cluster's."""

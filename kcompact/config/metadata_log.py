@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.config.settings import ClusterConfig, Source
+from kcompact.config.settings import DynamicConfig, Source
 from kcompact.errors import (
     CorruptBatchError,
     CorruptDataError,
@@ -103,8 +103,8 @@ class ClusterMetadata:
     """The state of a metadata log at `end_offset`. `broker_configs` has the dynamic settings by node id.
 
     `metadata_versions` has by node id the greatest level of `metadata.version` that the broker registered, at its last
-    start; None if the registration has a version that is unknown. `feature_levels` has the levels of the features that
-    the cluster has agreed on.
+    start; None if the registration has a version that is unknown. `log_dirs` has the ids of the log directories that it
+    registered. `feature_levels` has the levels of the features that the cluster has agreed on.
 
     `snapshot` is the one that the state is based on; None when the log was replayed from offset 0. `topics_by_id` has
     the same topics as `topics`, which has them by name.
@@ -116,6 +116,7 @@ class ClusterMetadata:
     cluster_defaults: Mapping[str, str]
     end_offset: int
     metadata_versions: Mapping[int, int | None] = field(default_factory=dict)
+    log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     feature_levels: Mapping[str, int] = field(default_factory=dict)
     snapshot: MetadataSnapshotName | None = None
     notes: tuple[Note, ...] = ()
@@ -169,6 +170,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         cluster_defaults=state.configs.get((ResourceType.BROKER, ""), {}),
         end_offset=end_offset,
         metadata_versions=state.metadata_versions,
+        log_dirs=state.log_dirs,
         feature_levels=state.feature_levels,
         snapshot=snapshot,
         notes=tuple(notes),
@@ -197,6 +199,7 @@ class _State:
     roles: dict[str, dict[int, Roles]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     metadata_versions: dict[int, int | None] = field(default_factory=dict)
+    log_dirs: dict[int, tuple[str, ...]] = field(default_factory=dict)
     feature_levels: dict[str, int] = field(default_factory=dict)
     unknown_records: int = 0
     first_unknown: str = ""
@@ -234,17 +237,28 @@ class _State:
                     self.configs.pop((ResourceType.TOPIC, name), None)
             case MetadataKind.FEATURE_LEVEL:
                 self.feature_levels[fields["name"]] = fields["featureLevel"]
-            case MetadataKind.REGISTER_BROKER if "features" not in fields:
-                self.metadata_versions[fields["brokerId"]] = None
             case MetadataKind.REGISTER_BROKER:
-                levels = {each["name"]: each["maxSupportedVersion"] for each in fields["features"]}
-                self.metadata_versions.pop(fields["brokerId"], None)
-                if METADATA_VERSION in levels:
-                    self.metadata_versions[fields["brokerId"]] = levels[METADATA_VERSION]
+                self._apply_registration(fields)
+            case MetadataKind.BROKER_REGISTRATION_CHANGE:
+                if fields.get("logDirs"):
+                    self.log_dirs[fields["brokerId"]] = tuple(fields["logDirs"])
             case MetadataKind.UNREGISTER_BROKER:
                 self.metadata_versions.pop(fields["brokerId"], None)
+                self.log_dirs.pop(fields["brokerId"], None)
             case _:
                 pass
+
+    def _apply_registration(self, fields: Fields) -> None:
+        """Apply the registration of a broker. Of an unknown version only the broker's id is there."""
+        node_id = fields["brokerId"]
+        self.log_dirs[node_id] = tuple(fields.get("logDirs", ()))
+        self.metadata_versions.pop(node_id, None)
+        if "features" not in fields:
+            self.metadata_versions[node_id] = None
+            return
+        levels = {each["name"]: each["maxSupportedVersion"] for each in fields["features"]}
+        if METADATA_VERSION in levels:
+            self.metadata_versions[node_id] = levels[METADATA_VERSION]
 
     def _apply_partition(self, fields: Fields) -> None:
         """Apply a new partition, or what changes in one. A field that is missing or null does not change."""
@@ -449,18 +463,12 @@ def read_topic_id(directory: Path) -> str | None:
     return parse_partition_metadata(file.read(), file=str(file)).topic_id if file.exists() else None
 
 
-def cluster_config(metadata: ClusterMetadata, topic: str, *, node_id: int | None) -> ClusterConfig | None:
-    """Return the settings that apply to a topic on a broker, or None when the cluster does not have the topic.
-
-    With `node_id` None the settings of single brokers are left out.
-    """
-    found = metadata.topics.get(topic)
-    if found is None:
-        return None
+def dynamic_config(metadata: ClusterMetadata, *, node_id: int | None) -> DynamicConfig:
+    """Return the settings of a broker; with `node_id` None those of single brokers are left out."""
     layers = [(Source.CLUSTER_DEFAULT, metadata.cluster_defaults)]
     if node_id is not None:
         layers.append((Source.BROKER_OVERRIDE, metadata.broker_configs.get(node_id, {})))
-    return ClusterConfig(origin=ORIGIN, topic=found.overrides, broker=tuple(layers))
+    return DynamicConfig(origin=ORIGIN, layers=tuple(layers))
 
 
 def why_stray(

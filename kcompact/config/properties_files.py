@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from kcompact.bucket.path import local_path
 from kcompact.errors import ConfigError, CorruptCheckpointError
 from kcompact.format.properties import parse_java_properties
 from kcompact.log.files import read_file
@@ -32,11 +33,13 @@ _PARAMETERS = {_ENVIRONMENT: "allowlist.pattern", _FILE: "allowed.paths", _DIREC
 
 
 def read_properties(file: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the properties in a file. Raises ConfigError for a malformed file, RefusedError, StorageError.
+    """Return the properties in a file.
+
+    Raises ConfigError for a malformed file and for a path that is not local, RefusedError, StorageError.
 
     kcompact follows no links to files of a log, but a configuration file may be a link.
     """
-    path = Path(file)
+    path = local_path(file)
     try:
         return parse_properties(read_file(path.resolve()), file=str(path))
     except CorruptCheckpointError as problem:

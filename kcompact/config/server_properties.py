@@ -300,7 +300,7 @@ class _Judge:
     def agreed(self, found: Sequence[BrokerConfig]) -> BrokerConfig:
         """Return the settings if all that were found agree, else that nothing is known, and why."""
         for other in found[1:]:
-            names = _differences(found[0], other)
+            names = differences(found[0], other)
             if names:
                 both = f"{found[0].origin} and {other.origin} both name it, and differ in {', '.join(names)}"
                 return replace(UNKNOWN_BROKER, doubts=(*self._doubts, both))
@@ -366,8 +366,8 @@ class _Judge:
             raise _NotUsedError("names it, but other users can write to it")
 
 
-def _differences(one: BrokerConfig, other: BrokerConfig) -> list[str]:
-    """Return the names of the settings in which two files differ, as far as kcompact uses them."""
+def differences(one: BrokerConfig, other: BrokerConfig) -> list[str]:
+    """Return the names of the settings in which the files of a broker differ, as far as kcompact uses them."""
     try:
         configs = [merged_config("every topic", overrides=(), broker=each) for each in (one, other)]
     except KcompactError:  # A broker refuses some value.

@@ -1,11 +1,15 @@
 """Topic and cleaner settings under Kafka's names, with their types, bounds and defaults.
 
-A topic's setting is stronger than the broker's setting for all topics. Sources, strongest first:
+What a topic has of its own is stronger than what holds for all topics. Sources, strongest first:
 
-    topic     `--config` for this topic, `--config` for all topics, the topic's override in the cluster
-    broker    `--config` under the broker's name, the broker's own dynamic setting, the dynamic setting of all
-              brokers, `server.properties`
+    topic       `--config` for this topic, or for topics of such a name
+                the topic's own overrides: `--bootstrap-server`, else `--topic-configs`, else the metadata log
+    all topics  `--config`; under the broker's name; the broker's own dynamic setting, that of all brokers;
+                `server.properties`
     Kafka's defaults
+
+Where no source knows a topic's own overrides, they may be anything. Then neither the broker's value nor a default is
+its policy or its retention: only `--config` is. Its other settings have the broker's values, which are only assumed.
 
 `TopicConfig.settings` has the source of each value. Rules: `TopicConfig`, `LogConfig`, `CleanerConfig`, `KafkaConfig`,
 `ServerTopicConfigSynonyms`, `DynamicBrokerConfig`; KIP-226.
@@ -14,6 +18,7 @@ A topic's setting is stronger than the broker's setting for all topics. Sources,
 from __future__ import annotations
 
 import enum
+import fnmatch
 import math
 import re
 import sys
@@ -46,7 +51,7 @@ class Source(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The source of a value. `origin` is `metadata-log` or `bootstrap-server`; None for options, files and defaults."""
+    """The source of a value. `origin` is that of `TopicOverrides`; None for options, the broker's file and defaults."""
 
     source: Source
     origin: str | None = None
@@ -60,22 +65,48 @@ _SOURCES = {
     Source.BROKER_CONFIG: "static setting of the broker",
     Source.DEFAULT: "Kafka's default",
 }
-_ORIGINS = {None: "", "metadata-log": " in the cluster metadata", "bootstrap-server": " in the running cluster"}
+_ORIGINS = {
+    None: "",
+    "metadata-log": " in the cluster metadata",
+    "bootstrap-server": " in the running cluster",
+    "topic-configs": " in --topic-configs",
+    "internal-topic": " with which Kafka creates the topic",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterConfig:
-    """The settings that a cluster has for one of its topics.
+class TopicOverrides:
+    """What is known of the settings that a topic has of its own.
 
-    `topic` has the topic's overrides, `broker` the broker's settings by source, weakest first. A setting in none of
-    them has Kafka's default; this holds for `cleanup.policy` too, because the cluster has the topic.
+    `origin` is the source that knows the topic: `bootstrap-server`, `topic-configs`, `metadata-log`, or
+    `internal-topic` for those with which Kafka creates an internal topic. None: no source knows it, so its own settings
+    are unknown, and `why` says which source was looked for. `topic_id` is in Kafka's text form, None if not known.
     """
 
+    values: Mapping[str, str] = field(default_factory=dict)
+    origin: str | None = None
+    topic_id: str | None = None
+    why: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a source knows the topic. What it does not override then has the broker's value."""
+        return self.origin is not None
+
+
+UNKNOWN_OVERRIDES = TopicOverrides()
+_GIVEN = TopicOverrides(origin="program")
+"""The own settings of a topic whose configuration a program has made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicConfig:
+    """The settings that a cluster has for its brokers by source, weakest first, and where they were read."""
+
     origin: str
-    topic: Mapping[str, str]
-    broker: Sequence[tuple[Source, Mapping[str, str]]] = ()
-    knows_broker: bool = False
-    """Whether `broker` has the static settings too: a running broker shows them, the metadata log lacks them."""
+    layers: Sequence[tuple[Source, Mapping[str, str]]]
+    is_whole: bool = False
+    """Whether the static settings are among them: a running broker shows them, the metadata log lacks them."""
 
 
 _DEFAULTS = NEWEST.defaults
@@ -85,7 +116,7 @@ _DEFAULTS = NEWEST.defaults
 class TopicConfig:
     """The settings of a topic that planning and cleaning use, and the release of Kafka whose rules they use.
 
-    `cleanup_policy` is None when no source has it.
+    `cleanup_policy`, `retention_bytes` and `retention_ms` are None when no source of the topic has them.
     """
 
     cleanup_policy: frozenset[str] | None = None
@@ -98,8 +129,8 @@ class TopicConfig:
     segment_jitter_ms: int = _DEFAULTS["segment.jitter.ms"]
     segment_index_bytes: int = _DEFAULTS["segment.index.bytes"]
     index_interval_bytes: int = _DEFAULTS["index.interval.bytes"]
-    retention_bytes: int = _DEFAULTS["retention.bytes"]
-    retention_ms: int = _DEFAULTS["retention.ms"]
+    retention_bytes: int | None = _DEFAULTS["retention.bytes"]
+    retention_ms: int | None = _DEFAULTS["retention.ms"]
     producer_id_expiration_ms: int = _DEFAULTS["producer.id.expiration.ms"]
     transaction_max_timeout_ms: int = _DEFAULTS["transaction.max.timeout.ms"]
     remote_storage_enable: bool = _DEFAULTS["remote.storage.enable"]
@@ -113,14 +144,20 @@ class TopicConfig:
     release_source: ReleaseSource = field(default=ReleaseSource.NEWEST, compare=False)
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
+    own: TopicOverrides = field(default=_GIVEN, compare=False)
+    """What is known of the settings that the topic has of its own."""
     broker: BrokerConfig = field(default=UNKNOWN_BROKER, compare=False)
     """What is known of the broker's static settings. Without them a default of Kafka may not be the broker's value."""
     unresolved: frozenset[str] = field(default=frozenset(), compare=False)
     """The settings whose values in the broker's file only the broker can resolve. Here they have Kafka's defaults."""
 
     def is_assumed(self, name: str) -> bool:
-        """Return whether a setting has Kafka's default only because the broker's own value is unknown."""
+        """Return whether a setting has its value only because the topic's own, or the broker's, is unknown."""
         setting = self.settings.get(name)
+        if setting is not None and setting.source is Source.OPTION:
+            return False
+        if not self.own.is_known and name in TOPIC_SETTINGS:
+            return self.value_of(name) is not None
         if setting is not None and setting.source is not Source.DEFAULT:
             return False
         if self.broker.is_known:
@@ -157,6 +194,14 @@ class TopicConfig:
         return f"{_SOURCES[setting.source]}{_ORIGINS[setting.origin]}{assumed}"
 
     @property
+    def expires_without_horizon(self) -> bool:
+        """Whether a tombstone of a batch without a delete horizon, of formats 0 and 1, may expire.
+
+        It does so by `delete.retention.ms` alone, so not by a value that the topic may not have.
+        """
+        return self.own.is_known or not self.is_assumed("delete.retention.ms")
+
+    @property
     def compacts(self) -> bool:
         """Whether the policy is known and contains `compact`."""
         return self.cleanup_policy is not None and "compact" in self.cleanup_policy
@@ -169,11 +214,15 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """One `--config [TOPIC:]NAME=VALUE`. `topic` None is all topics."""
+    """One `--config [TOPIC:]NAME=VALUE`. `topic` is a name or a shell pattern; None is the value for all topics."""
 
     name: str
     value: str
     topic: str | None = None
+
+    def is_for(self, topic: str) -> bool:
+        """Return whether it names a topic."""
+        return self.topic is not None and fnmatch.fnmatchcase(topic, self.topic)
 
     def __str__(self) -> str:
         topic = f"{self.topic}:" if self.topic is not None else ""
@@ -350,6 +399,10 @@ INTERNAL_TOPIC_SETTINGS = {
     "__transaction_state": {"cleanup.policy": "compact", "segment.bytes": "104857600"},
     "__share_group_state": {"cleanup.policy": "delete", "segment.bytes": "104857600", "retention.ms": "-1"},
 }
+
+
+OF_THE_TOPIC_ALONE = ("cleanup.policy", "retention.bytes", "retention.ms")
+"""The settings that decide what is compacted and deleted. No value for all topics is one's own: see above."""
 
 
 def is_broker_name(name: str) -> bool:

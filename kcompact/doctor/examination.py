@@ -9,8 +9,9 @@ from pathlib import Path
 
 from kcompact import kernels
 from kcompact.config.broker_config import UNKNOWN_BROKER
+from kcompact.config.brokers import brokers_of
 from kcompact.config.metadata_log import METADATA_DIRECTORY
-from kcompact.config.resolve import Configured, broker_configs
+from kcompact.config.resolve import Configured
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind, worst_first
 from kcompact.doctor.log_dirs import (
@@ -22,6 +23,7 @@ from kcompact.doctor.log_dirs import (
     lock_findings,
     meta_properties_findings,
     metadata_log_findings,
+    missing_log_dir_findings,
     readable_log_dir,
     shutdown_findings,
     topic_id_findings,
@@ -50,7 +52,8 @@ from kcompact.kernels.machine_code import turned_off
 from kcompact.log.directory import LogDir, PerLogDir, is_partition_directory
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.run_notes import option_notes, wrong_name_notes
+from kcompact.plan.run_notes import option_notes
+from kcompact.plan.setting_notes import wrong_name_notes
 from kcompact.plan.walk import Planner, walk_partitions
 
 
@@ -74,14 +77,16 @@ def examine(
 
 def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:
     log_dirs = [_log_dir(path) for path in paths]
-    brokers = broker_configs(log_dirs, options.broker_config)
-    found = list(broker_setting_findings(brokers))
+    brokers = brokers_of(log_dirs, options.broker_config)
+    configs = {log_dir: broker.config for log_dir, broker in brokers.items()}
+    found = list(broker_setting_findings(configs))
     if found and options.broker_config is not None:
         # A broker refuses these settings, so nothing can be said about partitions under them.
         why = f"{options.broker_config.origin} has a value that a broker refuses"
         options = replace(options, broker_config=replace(UNKNOWN_BROKER, doubts=(why,)))
     options = replace(options, include_internal=True, unclean=reads_all)
-    found += broker_config_findings(brokers)
+    found += broker_config_findings(configs)
+    found += missing_log_dir_findings(configs)
     identities: dict[Path, MetaProperties] = {}
     checkpoints = PerLogDir(readable_log_dir)
     partitions: list[Path] = []
@@ -95,11 +100,11 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     if options.topics and not partitions:
         every = [directory for log_dir in log_dirs for directory in partitions_in(log_dir)]
         raise no_such_topic(paths[0], options.topics, every)
-    found += identity_findings(identities, brokers[log_dirs[0]])
-    found += metadata_log_findings(log_dirs, brokers[log_dirs[0]])
-    found += duplicate_findings(partitions)
+    found += identity_findings(identities, configs)
+    found += metadata_log_findings(brokers)
+    found += duplicate_findings(partitions, brokers)
     found += topic_id_findings(partitions)
-    wrong_names = [note for broker in brokers.values() if broker.is_found for note in wrong_name_notes(broker)]
+    wrong_names = [note for config in configs.values() if config.is_found for note in wrong_name_notes(config)]
     found += unused_setting_findings([*option_notes(partitions, options), *wrong_names], log_dirs[0])
     found += _all_partitions(partitions, options, checkpoints, reads_all=reads_all, memory_bytes=memory_bytes)
     return found
@@ -158,13 +163,13 @@ def _all_partitions(
     configs = {directory: _examined_by(each, directory) for directory, each in options.configs_of(partitions).items()}
     yield from cleaner_findings(configs)
     yield from assumption_findings(configs)
-    topics: dict[str, Path] = {}
+    topics: dict[tuple[Path, str], Path] = {}
     for directory in partitions:
         if parsed := parse_directory(directory.name):
-            topics.setdefault(parsed.topic_partition.topic, directory)
-    for topic, directory in topics.items():
+            topics.setdefault((directory.parent, parsed.topic_partition.topic), directory)
+    for (log_dir, topic), directory in topics.items():
         if topic != CLUSTER_METADATA_TOPIC:
-            yield from topic_findings(topic, configs[directory].config, directory.parent)
+            yield from topic_findings(topic, configs[directory].config, log_dir)
 
     planner = Planner(partitions, options, configs)
     found: list[Finding] = []

@@ -74,6 +74,7 @@ class Kind(Enum):
     UNCLEANABLE_BATCH = "uncleanable-batch", Severity.CLEANER, 3, "kcompact verify {dir}"
     CLEANER_DISABLED = "cleaner-disabled", Severity.CLEANER, 4, "kcompact plan {dir}"
     NEVER_DIRTY_ENOUGH = "never-dirty-enough", Severity.CLEANER, 4, "kcompact clean --force --dry-run {dir}"
+    PAUSED_BY_MOVE = "paused-by-move", Severity.CLEANER, 4, "kcompact plan --explain {dir}"
     OFFSET_MAP = "offset-map", Severity.CLEANER, 4, "kcompact clean --dry-run {dir}"
     HANGING_TRANSACTION = (
         "hanging-transaction",
@@ -104,6 +105,7 @@ class Kind(Enum):
 
     # Notes
     DELETE_DIRECTORY = "delete-directory", Severity.NOTE, 0, ""
+    MISSING_LOG_DIR = "missing-log-dir", Severity.NOTE, 0, "ls -ld {dir}"
     FUTURE_DIRECTORY = "future-directory", Severity.NOTE, 0, ""
     STRAY_DIRECTORY = "stray-directory", Severity.NOTE, 0, "du -sh {dir}"
     FOREIGN_NAME = "foreign-name", Severity.NOTE, 0, "ls -la {file}"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kcompact import readable
 from kcompact.config.broker_config import BrokerConfig
+from kcompact.config.brokers import Broker
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_meta_properties, read_topic_id
 from kcompact.config.server_properties import runs_broker
 from kcompact.doctor.damage import of_error
@@ -223,17 +224,20 @@ def _no_access(directory: Path, file: Path, names: list[str], user: BrokerUser, 
 # Several log directories of one broker
 
 
-def identity_findings(found: Mapping[Path, MetaProperties], broker: BrokerConfig) -> Iterator[Finding]:
+def identity_findings(found: Mapping[Path, MetaProperties], configs: Mapping[Path, BrokerConfig]) -> Iterator[Finding]:
     """Yield log directories of another cluster or node than the first, and directory ids that occur twice.
 
-    `node.id` of `server.properties` is compared too. Rule: MetaPropertiesEnsemble.verify.
+    `node.id` of `server.properties` is compared too. `configs` has what is known of the broker of each log directory.
+    Rule: MetaPropertiesEnsemble.verify.
     """
     cluster_id: str | None = None
-    node_id = broker.node_id
+    node_id: int | None = None
     owners: dict[str, Path] = {}
     for log_dir, properties in found.items():
         file = log_dir / META_PROPERTIES
-        cluster_id, node_id = cluster_id or properties.cluster_id, properties.node_id if node_id is None else node_id
+        cluster_id = cluster_id or properties.cluster_id
+        known = (node_id, configs[log_dir].node_id, properties.node_id)
+        node_id = next((each for each in known if each is not None), None)
         if properties.cluster_id is not None and properties.cluster_id != cluster_id:
             says = f"Invalid cluster.id in: {file}. Expected {cluster_id}, but read {properties.cluster_id}"
             problem = f"belongs to the cluster {properties.cluster_id}, the directories before it to {cluster_id}"
@@ -250,14 +254,42 @@ def identity_findings(found: Mapping[Path, MetaProperties], broker: BrokerConfig
                 yield Finding(kind=Kind.DIRECTORY_IDS, directory=log_dir, file=file, problem=problem, broker_says=says)
 
 
-def metadata_log_findings(log_dirs: Sequence[Path], broker: BrokerConfig) -> Iterator[Finding]:
+def missing_log_dir_findings(configs: Mapping[Path, BrokerConfig]) -> Iterator[Finding]:
+    """Yield the log directories that a broker has and that were not found; `configs` are those of log directories.
+
+    Rule: MetaPropertiesEnsemble.verify, which wants the metadata log directory to be formatted.
+    """
+    for log_dir, config in configs.items():
+        for missing in config.missing:
+            path = config.located(missing) if config.names_log_dirs else None
+            if path is not None and Path(os.path.realpath(path)) in configs:
+                continue  # It is that of another broker, or a copy, which `identity_findings` says.
+            if path is not None and missing == config.metadata_log_dir:
+                problem = (
+                    "the metadata log directory of this broker was not found. The settings of the topics are also in "
+                    "the metadata log of every other broker and controller: --bootstrap-server and --topic-configs "
+                    "take them from there"
+                )
+                says = f"No `meta.properties` found in {missing}"
+                yield Finding(kind=Kind.NO_META_PROPERTIES, directory=path, problem=problem, broker_says=says)
+                continue
+            problem = f"the broker has another log directory, {readable.shown(missing)}, which was not found"
+            yield Finding(kind=Kind.MISSING_LOG_DIR, directory=log_dir, problem=f"{problem}: nothing in it was judged")
+
+
+def metadata_log_findings(brokers: Mapping[Path, Broker]) -> Iterator[Finding]:
     """Yield metadata logs outside of the metadata log directory, which by default is the first log directory.
 
-    Rule: KafkaRaftServer.initializeLogDirs.
+    `brokers` are those of log directories. Rule: KafkaRaftServer.initializeLogDirs.
     """
+    for broker in {id(each): each for each in brokers.values()}.values():
+        yield from _misplaced_metadata_logs([each.path for each in broker.log_dirs], broker.config)
+
+
+def _misplaced_metadata_logs(log_dirs: Sequence[Path], config: BrokerConfig) -> Iterator[Finding]:
     present = [log_dir for log_dir in log_dirs if (log_dir / METADATA_DIRECTORY).is_dir()]
-    named = None if broker.log_dirs_moved or not broker.properties else broker.metadata_log_dir
-    located = None if named is None else broker.located(named)
+    named = None if config.log_dirs_moved or not config.properties else config.metadata_log_dir
+    located = None if named is None else config.located(named)
     if located is not None:
         expected = Path(os.path.realpath(located))
     elif len(present) > 1:
@@ -272,11 +304,17 @@ def metadata_log_findings(log_dirs: Sequence[Path], broker: BrokerConfig) -> Ite
             yield Finding(kind=Kind.METADATA_LOGS, directory=log_dir, file=file, problem=problem, broker_says=says)
 
 
-def duplicate_findings(partitions: Sequence[Path]) -> Iterator[Finding]:
-    """Yield partitions that are in several log directories. Rule: LogManager.loadLog."""
-    first: dict[str, Path] = {}
+def duplicate_findings(partitions: Sequence[Path], brokers: Mapping[Path, Broker]) -> Iterator[Finding]:
+    """Yield partitions that are in several log directories of their broker. Rule: LogManager.loadLog.
+
+    `brokers` are those of log directories. Directories that nobody has named are those of the broker's file.
+    """
+    first: dict[tuple[object, str], Path] = {}
     for directory in partitions:
-        other = first.setdefault(directory.name, directory)
+        log_dirs = brokers[directory.parent].log_dirs
+        others = (each.path / directory.name for each in log_dirs if each.path not in brokers)
+        other = next((each for each in others if each.is_dir()), None)
+        other = other or first.setdefault((log_dirs[0].owner, directory.name), directory)
         if other != directory and directory.name != METADATA_DIRECTORY:
             says = f"Duplicate log directories for {directory.name} are found in both {other} and {directory}."
             problem = f"is in {other.parent} too; find out which one is newer, and move the other out"

@@ -23,6 +23,7 @@ from kcompact.log.segments import deleted_segments, first_epoch_offset, holders,
 from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import NO_HIGH_WATERMARK
+from kcompact.plan.verdict import why_paused
 from kcompact.readable import counted
 
 LONGEST_TRANSACTION_MS = 15 * 60_000
@@ -57,6 +58,7 @@ def partition_findings(
         yield from _missing_findings(plan, tails)
     yield from _index_findings(log)
     yield from _verdict_findings(plan)
+    yield from _move_findings(plan)
     yield from offset_map_findings(plan)
     yield from _time_findings(plan)
     yield from _space_findings(plan)
@@ -84,6 +86,14 @@ def _leftover_findings(log: PartitionLog) -> Iterator[Finding]:
     if removed:
         problem = f"{counted(len(removed), 'file')} replaced or deleted; a broker removes them when it starts"
         yield finding(kind=Kind.DELETED_FILES, file=log.directory / removed[0], problem=problem)
+
+
+def _move_findings(plan: CleanPlan) -> Iterator[Finding]:
+    """Yield a finding if the cleaner leaves a compacted log alone because it is being moved."""
+    ruling = why_paused(plan.log)
+    if ruling is not None and plan.config.compacts:
+        problem = f"{ruling[1]}; until it ends, a broker's cleaner and kcompact leave the partition alone"
+        yield Finding(kind=Kind.PAUSED_BY_MOVE, directory=plan.log.directory, problem=problem)
 
 
 # Segments that are marked as deleted

@@ -16,12 +16,13 @@ from kcompact.config.resolve import Configured
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import ConfigError
-from kcompact.format.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcompact.format.names import CONSUMER_OFFSETS, TRANSACTION_STATE, parse_directory
 from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import kafka_passes_at_most, keys_per_pass, offset_map_slots
-from kcompact.plan.run_notes import found_note, how_to_know, nothing_read, unresolved_text
-from kcompact.readable import shown
+from kcompact.plan.partition import HOW_TO_KNOW_TOPICS
+from kcompact.plan.setting_notes import found_note, how_to_know, nothing_read, unresolved_text
+from kcompact.readable import shown, some_of
 
 _REFUSALS = {
     "log.cleaner.dedupe.buffer.size": "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
@@ -79,15 +80,16 @@ def _each_once(brokers: Mapping[Path, BrokerConfig]) -> Iterator[tuple[Path, Bro
 
 
 def assumption_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
-    """Yield the settings that the checks of `doctor` ask and that are only assumed to have Kafka's defaults.
+    """Yield the settings that the checks of `doctor` ask and that are only assumed.
 
     `configs` are those of partition directories. Nothing can be said about what another value would stop.
     """
+    yield from _unknown_topic_findings(configs)
     values: dict[str, dict[str, None]] = {}
     log_dirs: dict[str, dict[Path, BrokerConfig]] = {}
     for directory, config in ((directory, configured.config) for directory, configured in _of_topics(configs)):
         assumed = [f"{name}={config.text_of(name)}" for name in config.assumed if name in _ASKED]
-        if assumed:
+        if assumed and (config.own.is_known or not config.broker.is_known):
             why = unresolved_text(config.broker)
             values.setdefault(why, {}).update(dict.fromkeys(assumed))
             log_dirs.setdefault(why, {})[directory.parent] = config.broker
@@ -97,6 +99,25 @@ def assumption_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]
             directory=next(iter(log_dirs[why])),
             problem=f"{why or nothing_read(log_dirs[why])}: Kafka's defaults are assumed, {', '.join(those)}; "
             f"pass {how_to_know(why)}",
+        )
+
+
+def _unknown_topic_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
+    """Yield for each log directory, and each reason, the topics whose own settings no source has."""
+    found: dict[tuple[Path, str], dict[str, None]] = {}
+    for directory, configured in _of_topics(configs):
+        parsed, own = parse_directory(directory.name), configured.config.own
+        if parsed is not None and not own.is_known and configured.problem is None:
+            found.setdefault((directory.parent, own.why), {})[parsed.topic_partition.topic] = None
+    for (log_dir, why), topics in found.items():
+        some = some_of(list(map(shown, sorted(topics))))
+        problem = (
+            f"no source has the settings that topics have of their own: {why}. What is said of {some} counts only "
+        )
+        yield Finding(
+            kind=Kind.ASSUMED_SETTINGS,
+            directory=log_dir,
+            problem=f"{problem}as far as --config names their settings; pass {HOW_TO_KNOW_TOPICS}",
         )
 
 
@@ -130,7 +151,11 @@ def _problems(topic: str, config: TopicConfig) -> Iterator[tuple[Kind, str]]:
             f"min.compaction.lag.ms {config.min_compaction_lag_ms} is above max.compaction.lag.ms "
             f"{config.max_compaction_lag_ms}: records younger than the first are never compacted, whatever the second",
         )
-    if "delete" in policy and 0 <= config.retention_ms < config.min_compaction_lag_ms:
+    if (
+        "delete" in policy
+        and config.retention_ms is not None
+        and 0 <= config.retention_ms < config.min_compaction_lag_ms
+    ):
         yield (
             Kind.RETENTION_FIRST,
             f"retention.ms {config.retention_ms} is below min.compaction.lag.ms {config.min_compaction_lag_ms}: "

@@ -117,6 +117,8 @@ class PartitionLog:
     `recovered_from` is None, or the base offset of the first segment that a broker recovers when it starts. Then the
     log is the one that the broker will have, without the torn end and the segments after it.
 
+    `moves` are the directories to which the partition is being moved: a broker pauses its cleaner until that has ended.
+
     With `ignores_indexes` no `.index` and no `.timeindex` is read: `index_file` returns None for them. What is missing
     or ignored is built from the batches, with an entry every `index_interval_bytes`.
     """
@@ -137,6 +139,7 @@ class PartitionLog:
     deleted: tuple[str, ...] = ()
     staging: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    moves: tuple[Path, ...] = ()
     notes: tuple[Note, ...] = ()
     damage: tuple[CorruptDataError, ...] = ()
 
@@ -306,8 +309,9 @@ def read_log(
     rebuild_indexes: bool = False,
     index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES,
     as_recovered: bool = False,
+    accepts_future: bool = False,
 ) -> PartitionLog:
-    """Return the state of a partition directory.
+    """Return the state of a partition directory; with `accepts_future` also of a `-future` one, under the plain name.
 
     With `as_recovered`, and if the broker was not shut down cleanly, the log is the one that the broker will have after
     it started (`broker_recovery`); the segments that it recovers are read whole.
@@ -319,7 +323,7 @@ def read_log(
     with the last whole batch, and LogChangedError is raised too: see `log.unchanged_reading` and `log.growing`.
     """
     directory = as_path(directory)
-    partition, files = partition_of(directory), files_in(directory)
+    partition, files = partition_of(directory, accepts_future=accepts_future), files_in(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
     found = _list_files(files)
     bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
@@ -379,9 +383,12 @@ def read_again(log: PartitionLog) -> PartitionLog:
     )
 
 
-def partition_of(directory: Path) -> TopicPartition:
-    """Return the partition that a directory is named after. Raises RefusedError for another name or a link."""
-    partition = partition_by_name(directory)
+def partition_of(directory: Path, *, accepts_future: bool = False) -> TopicPartition:
+    """Return the partition that a directory is named after. Raises RefusedError for another name or a link.
+
+    A `-future` directory has another name, unless it is accepted.
+    """
+    partition = partition_by_name(directory, accepts_future=accepts_future)
     if directory.is_symlink():
         raise RefusedError(
             path=directory,
@@ -391,10 +398,11 @@ def partition_of(directory: Path) -> TopicPartition:
     return partition
 
 
-def partition_by_name(directory: Path) -> TopicPartition:
-    """Return the partition that a directory is named after; whether it is a link is not asked. Raises RefusedError."""
+def partition_by_name(directory: Path, *, accepts_future: bool = False) -> TopicPartition:
+    """Return the partition that a directory is named after, as `partition_of`; whether it is a link is not asked."""
     parsed = parse_directory(directory.name)
-    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
+    accepted = (DirectoryKind.PARTITION, DirectoryKind.FUTURE) if accepts_future else (DirectoryKind.PARTITION,)
+    if parsed is None or parsed.kind not in accepted:
         why = "its name is not <topic>-<partition>" if parsed is None else f"a broker's -{parsed.kind} directory"
         raise _no_partition(directory, why)
     return parsed.topic_partition

@@ -123,11 +123,12 @@ def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) 
 
     Creates `.lock` if it is missing and gives it to the directory's owner, because a file that belongs to root would
     keep the broker from starting. Raises LogDirLockedError if another process holds the lock, RefusedError if the file
-    cannot be opened or locked, LogChangedError if it is replaced again and again. Rule: LogManager.lockLogDirs.
+    cannot be opened or locked, LogChangedError if it is replaced again and again; ConfigError for a path of another
+    store. Rule: LogManager.lockLogDirs.
     """
-    if dir_fd is None:
-        require_local([log_dir] if isinstance(log_dir, Path) else [])
     log_dir = as_path(log_dir)
+    if dir_fd is None:
+        require_local([log_dir])
     path = log_dir / LOCK_NAME
     directory_fd = _open_directory(log_dir) if dir_fd is None else os.dup(dir_fd)
     try:

@@ -19,6 +19,7 @@ The others are pure functions of values:
     verdict      every reason to clean a partition or not, and the one place that decides
     clean_plan   clean and dirty section, ratio, lag, groups, with the verdict
     run_notes    notes and hints on a whole run
+    setting_notes   notes on the settings behind the plans: where they are from, what is assumed or unknown
     deletion     the whole segments that a broker would delete
 
     explanation  why a partition is cleaned or not, what would change that, when, and what the cleaning costs

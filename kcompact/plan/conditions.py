@@ -40,6 +40,7 @@ from kcompact.plan.verdict import (
     ruling_by_ratio,
     why_not_compacted,
     why_not_in_closed_segments,
+    why_paused,
 )
 
 _UNTOUCHED_MS = 3_600_000
@@ -119,7 +120,14 @@ def conditions_of(
     if plan.log.is_cluster_metadata:
         return [each for each in (_uncleanable(plan), _internal(plan)) if each is not None]
     found = [
-        *(_policy(plan), _cleaner_enable(plan), _uncleanable(plan), _internal(plan), _clean_shutdown(plan)),
+        *(
+            _policy(plan),
+            _cleaner_enable(plan),
+            _uncleanable(plan),
+            _internal(plan),
+            _clean_shutdown(plan),
+            _move(plan),
+        ),
         *(_dirty_records(plan), _last_stable_offset(plan, transaction), _high_watermark(plan), _active_segment(plan)),
         *(_min_lag(plan), _max_lag(plan), _ratio(plan)),
         *(_order(plan, rivals), *_later_conditions(plan, horizons)),
@@ -232,6 +240,20 @@ def _clean_shutdown(plan: CleanPlan) -> Condition:
     value = None if log.log_dir.is_running or not log.log_dir.is_log_dir else log.log_dir.is_clean_shutdown
     return Condition(
         name=ConditionName.CLEAN_SHUTDOWN, value=value, threshold=True, verdict=verdict, explanation=explanation
+    )
+
+
+def _move(plan: CleanPlan) -> Condition | None:
+    ruling = why_paused(plan.log)
+    if ruling is None:
+        return None
+    sentence = "until the move ends, which a broker brings about; if it has failed, the pause never ends by itself"
+    return Condition(
+        name=ConditionName.MOVE,
+        value=str(plan.log.moves[0]),
+        threshold=None,
+        verdict=Verdict.BLOCKS,
+        explanation=f"{ruling[1]}; a broker's cleaner is paused {sentence}",
     )
 
 
@@ -549,7 +571,7 @@ def _retention(plan: CleanPlan) -> Condition:
     if any(each.is_postponed for each in due):
         verdict = Verdict.DELAYS
         explanation = "the cleaning merges segments that are due with younger ones, so they stay"
-    elif left and limit_ms >= 0 and age_ms is not None and age_ms > limit_ms:
+    elif left and limit_ms is not None and 0 <= limit_ms < (-1 if age_ms is None else age_ms):
         verdict, newest_ms = Verdict.DELAYS, left[0].largest_timestamp_ms
         explanation = (
             f"segment {left[0].base_offset} holds records past retention.ms, and one of {readable.time(newest_ms)}: a "

@@ -5,8 +5,8 @@ log; of all others its log manager does. So only the log that a broker cleans fi
 All others are judged and cleaned as retention leaves them.
 
 kcompact reports these segments, and deletes them only with `--apply-retention`. The active segment is never deleted: a
-broker first rolls it, and kcompact does not roll segments. Nothing is deleted by a setting that is only assumed to have
-Kafka's default: the broker's own configuration may say to keep everything.
+broker first rolls it, and kcompact does not roll segments. Nothing is deleted by a setting that is unknown, or that is
+only assumed to have Kafka's default: the topic's or the broker's own may say to keep everything.
 Rules: `LogCleaner.CleanerThread.cleanFilthiestLog`, `UnifiedLog.deleteOldSegments`.
 """
 
@@ -52,7 +52,8 @@ def expired_segments(
 
     Each condition takes segments from the start of the log, up to the first segment that does not meet it or that ends
     above the high watermark. Segments below the log start are deleted with every policy. `retention.bytes` and
-    `retention.ms` apply only when the policy contains `delete`. The next segment's base offset becomes the log start.
+    `retention.ms` apply only when the policy contains `delete`, and if they are known. The next segment's base offset
+    becomes the log start.
     """
     past = _past_retention(log, config, now_ms=now_ms, high_watermark=high_watermark)
     return tuple(expired for expired in past if expired.segment is not log.active_segment)
@@ -82,7 +83,8 @@ def _past_retention(
 
     take(RetentionReason.LOG_START, is_below_start)
     if config.cleanup_policy is not None and "delete" in config.cleanup_policy:
-        excess_bytes = sum(segment.size_bytes for segment in remaining) - config.retention_bytes
+        most_bytes, most_ms = _limit(config.retention_bytes), _limit(config.retention_ms)
+        excess_bytes = sum(segment.size_bytes for segment in remaining) - most_bytes
 
         def is_excess(segment: Segment) -> bool:
             nonlocal excess_bytes
@@ -91,11 +93,16 @@ def _past_retention(
             excess_bytes -= segment.size_bytes
             return True
 
-        if config.retention_bytes >= 0 and excess_bytes >= 0:
+        if most_bytes >= 0 and excess_bytes >= 0:
             take(RetentionReason.SIZE, is_excess)
-        if config.retention_ms >= 0:
-            take(RetentionReason.TIME, lambda segment: now_ms - segment.largest_timestamp_ms > config.retention_ms)
+        if most_ms >= 0:
+            take(RetentionReason.TIME, lambda segment: now_ms - segment.largest_timestamp_ms > most_ms)
     return past
+
+
+def _limit(value: int | None) -> int:
+    """Return the value of a limit of retention, -1 for none. An unknown one makes nothing expire."""
+    return -1 if value is None else value
 
 
 def retention_applies(plan: CleanPlan) -> bool:
@@ -122,9 +129,16 @@ def assumed_settings(expired: Iterable[ExpiredSegment], config: TopicConfig) -> 
     """Return the settings that make segments expire, as far as they are only assumed to have Kafka's default.
 
     The policy is one of them: without `delete` in it no segment becomes too old. The log start depends on no setting.
+    A limit that is unknown is one too: by the other one alone nothing is deleted.
     """
     limits = sorted({str(due.reason) for due in expired if due.reason is not RetentionReason.LOG_START})
-    return tuple(name for name in (*limits, "cleanup.policy") if limits and config.is_assumed(name))
+    assumed = [name for name in (*limits, "cleanup.policy") if limits and config.is_assumed(name)]
+    return (*(unknown_retention(config) if limits else ()), *assumed)
+
+
+def unknown_retention(config: TopicConfig) -> tuple[str, ...]:
+    """Return which of the two limits of retention no source of the topic has."""
+    return tuple(str(name) for name in (RetentionReason.SIZE, RetentionReason.TIME) if config.value_of(name) is None)
 
 
 def certainly_expired(expired: Iterable[ExpiredSegment], config: TopicConfig) -> tuple[ExpiredSegment, ...]:
@@ -138,9 +152,9 @@ def limit_of(plan: CleanPlan, reason: RetentionReason) -> int:
         case RetentionReason.LOG_START:
             return plan.log.log_start_offset
         case RetentionReason.SIZE:
-            return plan.config.retention_bytes
+            return _limit(plan.config.retention_bytes)
         case RetentionReason.TIME:
-            return plan.config.retention_ms
+            return _limit(plan.config.retention_ms)
 
 
 def plan_without(plan: CleanPlan, expired: Sequence[ExpiredSegment]) -> CleanPlan:
@@ -187,9 +201,10 @@ def first_due_ms(plan: CleanPlan) -> int | None:
     The active segment may grow, and without `delete` in the policy no segment becomes too old.
     """
     deletes = plan.config.cleanup_policy is not None and "delete" in plan.config.cleanup_policy
-    if not deletes or plan.config.retention_ms < 0 or len(plan.log.segments) == 1:
+    limit_ms = _limit(plan.config.retention_ms)
+    if not deletes or limit_ms < 0 or len(plan.log.segments) == 1:
         return None
-    return plan.log.segments[0].largest_timestamp_ms + plan.config.retention_ms
+    return plan.log.segments[0].largest_timestamp_ms + limit_ms
 
 
 def plan_forecast(plan: CleanPlan) -> tuple[ExpiredSegment, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.bucket.mirror import MIRROR
-from kcompact.bucket.path import BucketPath, is_address
+from kcompact.bucket.path import BucketPath, is_address, require_known_store
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format import names
@@ -25,19 +25,23 @@ MAX_COUNTED_FILES = 20_000
 """With more files in all directories that are left out, the sizes of the last ones are not computed: it takes long."""
 
 
-def named_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path that the user named. Raises ConfigError for an empty text: `Path("")` is the current directory."""
+def named_path(path: str | os.PathLike[str], *, suggests_address: bool = False) -> Path:
+    """Return a path that the user named.
+
+    Raises ConfigError for an empty text, because `Path("")` is the current directory, and as `require_known_store`.
+    """
     if os.fspath(path) == "":
         raise ConfigError(path="path ''", problem=EMPTY_PATH)
+    require_known_store(path, suggests_address=suggests_address)
     return as_path(path)
 
 
 def source_path(path: str | os.PathLike[str]) -> Path:
     """Return a path to read that the user named. What is in a bucket is mirrored.
 
-    Raises ConfigError for an empty text; for an address RefusedError, CorruptCheckpointError, StorageError.
+    Raises as `named_path`; for an address RefusedError, CorruptCheckpointError, StorageError.
     """
-    return MIRROR.mirrored(str(path)) if is_address(path) else named_path(path)
+    return MIRROR.mirrored(str(path)) if is_address(path) else named_path(path, suggests_address=True)
 
 
 def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:
@@ -46,7 +50,7 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
     A path is a partition directory or a log directory. `topics` are shell patterns that select topics; none selects
     all. Symbolic links to log directories are resolved. A link to a partition is returned as it is, and `read_log`
     refuses it: the lock and the checkpoints are in the parent directory, and a link has two parents. Raises
-    RefusedError for any other path, ConfigError for an empty one.
+    RefusedError for any other path, ConfigError for an empty one and for one of another store.
     """
     found: dict[Path, None] = {}
     for path in map(source_path, paths):

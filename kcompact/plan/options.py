@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcompact.bucket.path import require_local_path
 from kcompact.errors import ConfigError
 from kcompact.readable import time
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kcompact.config.broker_config import BrokerConfig
     from kcompact.config.client.settings import ClientConfig
     from kcompact.config.resolve import Configured
-    from kcompact.config.settings import Override
+    from kcompact.config.settings import Override, TopicOverrides
     from kcompact.release import Release
 
 
@@ -34,16 +35,18 @@ class PlanOptions:
 
     `now_ms` is the one time of all decisions; `by_clock` is whether it is from the clock, which may be wrong, and not
     from the user. `topics` are shell patterns; none selects every topic. `broker_config` has the broker's static
-    settings; with None the file of each log directory's broker is looked for. `client` has the settings with which the
+    settings; with None the file of each log directory's broker is looked for. `topic_configs` has what topics override,
+    as `read_topic_configs` returns it. `log_dirs` are log directories that may belong to the brokers of the partitions,
+    besides those around them, such as all paths of a command. `client` has the settings with which the
     cluster of `bootstrap_server` is asked; none: no encryption, no authentication. The rules are those of `release`;
     with None those of the broker's release if its files tell it, else those of the newest. The high watermark is
     `high_watermark`, with `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the
     ratio only. With `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says.
-    `replicas` are log directories or partition directories of other brokers: a cleaning holds back the tombstones and
-    markers that replicas there have not fetched (`plan.replicas`).
+    `replicas` are log directories or partition directories of other brokers, or `-future` directories: a cleaning holds
+    back the tombstones and markers that replicas there still have to fetch (`plan.replicas`).
 
-    Raises ConfigError for a time that is not in milliseconds or looks like seconds, and for a `client` without a
-    cluster.
+    Raises ConfigError for a time that is not in milliseconds or looks like seconds, for a `client` without a cluster,
+    and for a replica whose path is not local.
     """
 
     now_ms: int
@@ -51,6 +54,8 @@ class PlanOptions:
     topics: tuple[str, ...] = ()
     overrides: tuple[Override, ...] = ()
     broker_config: BrokerConfig | None = None
+    topic_configs: Mapping[str, TopicOverrides] | None = None
+    log_dirs: tuple[Path, ...] = ()
     bootstrap_server: str | None = None
     client: ClientConfig | None = None
     release: Release | None = None
@@ -69,6 +74,8 @@ class PlanOptions:
             raise ConfigError(path="now_ms", problem=as_both_units(self.now_ms))
         if self.client is not None and self.bootstrap_server is None:
             raise ConfigError(path="client", problem="says how to reach a cluster, but there is no bootstrap_server")
+        for replica in self.replicas:
+            require_local_path(replica)
         if isinstance(self.topics, str):
             raise ConfigError(path="topics", problem=f"'{self.topics}' is one text; pass a tuple of patterns")
 
@@ -78,8 +85,10 @@ class PlanOptions:
 
         return configurations(
             directories,
+            log_dirs=self.log_dirs,
             overrides=self.overrides,
             broker_config=self.broker_config,
+            topic_configs=self.topic_configs,
             bootstrap_server=self.bootstrap_server,
             client=self.client,
             release=self.release,

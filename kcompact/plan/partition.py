@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kcompact.config.brokers import future_replicas
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError, UnsupportedError
 from kcompact.log.directory import LogDir, PartitionLog, read_log
@@ -17,10 +19,15 @@ from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.deletion import assumed_settings, due_now
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.verdict import Reason
+from kcompact.readable import shell_word
 from kcompact.wording import worded
 
 NO_HIGH_WATERMARK = Note.of(NoteCode.NO_HIGH_WATERMARK)
 
+HOW_TO_KNOW_TOPICS = (
+    "--bootstrap-server, or --topic-configs FILE, the output of kafka-configs.sh --describe --entity-type topics"
+)
+"""Kafka's command comes last: its options are no parameters in Python."""
 INCLUDE_INTERNAL = "Pass --include-internal to clean it."
 
 
@@ -36,6 +43,7 @@ def plan_partition(
     include_internal: bool = False,
     rebuild_indexes: bool = False,
     unclean: bool = False,
+    moves: Sequence[Path] | None = None,
 ) -> CleanPlan:
     """Return the plan for one partition directory. Reads the disk, writes nothing.
 
@@ -43,8 +51,9 @@ def plan_partition(
     directory's `replication-offset-checkpoint`; the log start when that file has no entry for the partition, as in a
     broker; the log end when there is no such file, and of the log of a KRaft quorum. With `rebuild_indexes` no index
     file is read, for the plan or for a cleaning by this plan. With `unclean` a log whose broker was not shut down
-    cleanly is planned as the broker will have it after it started, and nothing that it recovers is cleaned. Damage is
-    reported in the plan. Raises RefusedError, CorruptDataError, StorageError.
+    cleanly is planned as the broker will have it after it started, and nothing that it recovers is cleaned. `moves` are
+    the `-future` directories of the partition, by default those in the same log directory. Damage is reported in the
+    plan. Raises RefusedError, CorruptDataError, StorageError.
     """
     log = read_log(
         directory,
@@ -53,6 +62,9 @@ def plan_partition(
         index_interval_bytes=config.index_interval_bytes,
         as_recovered=unclean,
     )
+    if moves is None:
+        moves = future_replicas([log.log_dir.path]).get(log.topic_partition, ())
+    log = replace(log, moves=tuple(moves))
     if high_watermark is None and not use_log_end:
         high_watermark, notes = _checkpointed_high_watermark(log)
         log = replace(log, notes=(*log.notes, *notes))
@@ -92,7 +104,9 @@ def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[N
     return log.log_start_offset, (NO_HIGH_WATERMARK,)
 
 
-def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir) -> CleanPlan:
+def make_plan(
+    directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir, moves: Sequence[Path]
+) -> CleanPlan:
     """Return the plan of one partition; beside a running broker that of a moment. Raises KcompactError, OSError."""
 
     def plan(log_dir: LogDir) -> CleanPlan:
@@ -107,22 +121,23 @@ def make_plan(directory: Path, config: TopicConfig, options: PlanOptions, *, log
             include_internal=options.include_internal,
             rebuild_indexes=options.rebuild_indexes,
             unclean=options.unclean,
+            moves=moves,
         )
 
     return read_unchanged(files_in(directory), log_dir, plan)
 
 
 def plan_despite_damage(
-    directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir
+    directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir, moves: Sequence[Path]
 ) -> tuple[CleanPlan, KcompactError | None]:
     """Return the plan and the damage. If the producer state cannot be read, the plan is made without it.
 
     Raises as `make_plan`.
     """
     try:
-        plan = make_plan(directory, config, options, log_dir=log_dir)
+        plan = make_plan(directory, config, options, log_dir=log_dir, moves=moves)
     except (CorruptDataError, UnsupportedError) as problem:
-        log = read_log(directory, log_dir=log_dir)
+        log = replace(read_log(directory, log_dir=log_dir), moves=tuple(moves))
         plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
         return plan, problem
     return plan, plan.log.damage[0] if plan.log.damage else None
@@ -132,7 +147,8 @@ def hint_for(plan: CleanPlan) -> str:
     """Return how the user can have a refused partition cleaned, an empty text for any other partition."""
     topic = plan.log.topic_partition.topic
     if plan.reason is Reason.POLICY_UNKNOWN:
-        return f"If the topic is compacted, pass --config {topic}:cleanup.policy=compact"
+        policy = f"--config {topic}:cleanup.policy=compact"
+        return f"If the topic is compacted, pass {policy}. Its own settings are read with {HOW_TO_KNOW_TOPICS}"
     if plan.reason is Reason.UNCLEAN_SHUTDOWN:
         return (
             "Start the broker once and stop it cleanly. If it cannot start, pass --unclean: what was flushed is "
@@ -143,6 +159,13 @@ def hint_for(plan: CleanPlan) -> str:
             "A broker has to recover these segments before they can be cleaned: start it once, stop it cleanly, and "
             "clean without --unclean. If the disk is full, free a few megabytes first. If nothing can be freed, copy "
             "the log directory to another disk with --output DIR, and start the broker on the copy."
+        )
+    if plan.reason is Reason.PAUSED_BY_MOVE:
+        future = plan.log.moves[0]
+        return (
+            "Start the broker and let it finish the move; or, if the move is given up, put that directory out of the "
+            f"log directories: mv {shell_word(future)} ELSEWHERE. Or clean and keep what it still has to fetch: "
+            f"--replica {shell_word(future)}"
         )
     if plan.reason is Reason.INTERNAL:
         may_compact = plan.config.compacts or plan.config.cleanup_policy is None
@@ -163,7 +186,7 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
         return RefusedError(path=directory, problem=plan.explanation)
     if plan.reason is Reason.POLICY_UNKNOWN:
         return PolicyUnknownError(path=directory, problem=plan.explanation, hint=hint_for(plan))
-    if plan.reason in (Reason.UNCLEAN_SHUTDOWN, Reason.INTERNAL):
+    if plan.reason in (Reason.UNCLEAN_SHUTDOWN, Reason.INTERNAL, Reason.PAUSED_BY_MOVE):
         return RefusedError(path=directory, problem=plan.explanation, hint=hint_for(plan))
     if plan.reason is Reason.HIGH_WATERMARK and NO_HIGH_WATERMARK in plan.log.notes:
         return RefusedError(path=directory, problem=worded(NO_HIGH_WATERMARK.text))
@@ -171,13 +194,8 @@ def refusal(plan: CleanPlan) -> KcompactError | None:
 
 
 def assumed_retention(plan: CleanPlan) -> dict[str, str]:
-    """Return the settings that are only assumed to have Kafka's default, with it, if segments are due by them."""
-    texts = {
-        "retention.bytes": str(plan.config.retention_bytes),
-        "retention.ms": str(plan.config.retention_ms),
-        "cleanup.policy": plan.config.policy_text or "",
-    }
-    return {name: texts[name] for name in assumed_settings(due_now(plan), plan.config)}
+    """Return the settings by which segments would be due and that are only assumed or unknown, with their values."""
+    return {name: plan.config.text_of(name) for name in assumed_settings(due_now(plan), plan.config)}
 
 
 _PLACEHOLDERS = {"retention.bytes": "BYTES", "retention.ms": "MS", "cleanup.policy": "POLICY"}
@@ -188,11 +206,18 @@ def retention_refusal(plan: CleanPlan) -> RefusedError | None:
     assumed = assumed_retention(plan)
     if not assumed:
         return None
+    topic = plan.log.topic_partition.topic
+    options = " and ".join(f"--config {topic}:{name}={_PLACEHOLDERS[name]}" for name in assumed)
+    if not plan.config.own.is_known:
+        names = " and ".join(assumed)
+        return RefusedError(
+            path=plan.log.directory,
+            problem=f"{names} of the topic {'is' if len(assumed) == 1 else 'are'} unknown: {plan.config.own.why}",
+            hint=f"Nothing was changed. Pass {options}, or {HOW_TO_KNOW_TOPICS}",
+        )
     values = " and ".join(f"{name}={value}" for name, value in assumed.items())
     are = "is Kafka's default" if len(assumed) == 1 else "are Kafka's defaults"
     own = "the broker's own is unknown" if len(assumed) == 1 else "the broker's own are unknown"
-    topic = plan.log.topic_partition.topic
-    options = " and ".join(f"--config {topic}:{name}={_PLACEHOLDERS[name]}" for name in assumed)
     return RefusedError(
         path=plan.log.directory,
         problem=f"{values} {are}; {own}",

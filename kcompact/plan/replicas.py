@@ -1,30 +1,35 @@
-"""The replicas of partitions on other brokers' disks: where each ends, so what a cleaning has to hold back for it.
+"""The replicas of partitions that fetch from the ones to be cleaned, so what a cleaning has to hold back for them.
 
-A follower fetches from its own log end. What the leader's cleaner has dropped from there on it never sees: without a
-tombstone it keeps the deleted value, without a marker its transaction stays open. So a cleaning with `--replica` drops
-no tombstone and no marker from there on.
+They are on other brokers' disks, or half-moved copies (`-future`) in another log directory of the same broker. What the
+cleaner has dropped from a replica's end on it never sees: without a tombstone it keeps the deleted value, without a
+marker its transaction stays open. So a cleaning with `--replica` drops no tombstone and no marker from there on.
 
     this log       0 ............ 99   tombstone 100   120
     the replica    0 ............ 99                          it still has to fetch the tombstone
 
-A replica whose last leader epoch is not the newest one is truncated before it fetches: it then starts lower. How far
-follows from the leader epoch checkpoints, as a leader answers a follower.
-Rule: `AbstractFetcherThread.truncateToEpochEndOffsets`, `LeaderEpochFileCache.endOffsetFor`, KIP-101, KIP-279.
+A replica is truncated before it fetches, and then starts lower, if its last leader epoch is not the newest one. How far
+follows from the leader epochs, as a leader answers a follower. A replica without leader epochs, as one of batches of
+magic 0 and 1, starts from its high watermark.
+Rule: `ReplicaManager.initialFetchOffset`, `ReplicaManager.maybeAddLogDirFetchers`, `AbstractFetcherThread`,
+`LeaderEpochFileCache.endOffsetFor`, KIP-101, KIP-113, KIP-279, KIP-595.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from kcompact.config.metadata_log import read_meta_properties, read_topic_id
 from kcompact.errors import ConfigError, CorruptDataError, CorruptIndexError, RefusedError, storage_errors
-from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, parse_leader_epochs
-from kcompact.format.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_directory
-from kcompact.log.directory import LogDir, PartitionLog, read_log, read_log_dir
+from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, leader_epochs_from, parse_leader_epochs
+from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, Suffix, TopicPartition, parse_directory
+from kcompact.log.directory import LogDir, PartitionLog, PerLogDir, read_log, read_log_dir
 from kcompact.log.files import files_in
+from kcompact.log.segment_reader import headers
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.discovery import by_partition, canonical, find_partitions
@@ -32,16 +37,26 @@ from kcompact.readable import counted, shown
 from kcompact.wording import worded
 
 
+class Truncation(Enum):
+    """What decides how far a replica is truncated. The values are the words for the offset."""
+
+    COMMON_EPOCH = "{offset}"
+    HIGH_WATERMARK = "its high watermark {offset}"
+    LOG_START = "its log start {offset}, because its high watermark is not known"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherReplica:
     """A replica of a partition: its directory, its log end, and the offset from which it fetches.
 
-    Without a replica of the partition `path` is the directory that was searched, and both offsets are None.
+    `truncation` says what that offset is if it is below the log end. Without a replica of the partition `path` is the
+    directory that was searched, and both offsets are None.
     """
 
     path: Path
     end_offset: int | None = None
     fetches_from_offset: int | None = None
+    truncation: Truncation = Truncation.COMMON_EPOCH
 
     def lags_behind(self, log_end_offset: int) -> bool:
         """Return whether the replica still has to fetch from a log with this end."""
@@ -59,27 +74,30 @@ def _note(replica: OtherReplica, log_end_offset: int) -> Note:
         return Note.of(NoteCode.NO_REPLICA, path=path)
     if not replica.lags_behind(log_end_offset):
         return Note.of(NoteCode.REPLICA_HAS_ALL, path=path, end_offset=end_offset)
+    truncated_to = replica.truncation.value.format(offset=start_offset)
     return Note.of(
         NoteCode.REPLICA_LAGS,
         path=path,
         end_offset=end_offset,
         missing=counted(log_end_offset - start_offset, "offset"),
-        truncated="" if start_offset == end_offset else f" and is truncated to {start_offset}",
+        truncated="" if start_offset == end_offset else f" and is truncated to {truncated_to}",
         start_offset=start_offset,
     )
 
 
 class Replicas:
-    """The partitions on other brokers' disks that the user has named. Reads each of them once.
+    """The replicas that the user has named: other brokers' partitions, and moves. Reads each of them once.
 
-    `paths` are log directories or partition directories, `directories` the partitions to be cleaned. Raises
-    RefusedError for a path without partitions, and for a partition directory of another partition; ConfigError for a
-    path that is one of `directories`.
+    `paths` are log directories, of which the `-future` directories are left out, or partition directories, also
+    `-future` ones. `directories` are the partitions to be cleaned. Raises RefusedError for a path without partitions,
+    and for a partition directory of another partition; ConfigError for a path that is one of `directories`.
     """
 
     def __init__(self, paths: Sequence[Path], directories: Sequence[Path]) -> None:
         self._replicas: list[tuple[Path, dict[TopicPartition, Path]]] = []
         self._found: dict[Path, tuple[OtherReplica, ...]] = {}
+        self._log_dirs = PerLogDir(read_log_dir)
+        self._named = {canonical(path).resolve() for path in paths}
         own = by_partition(directories)
         for path in paths:
             with storage_errors(path):
@@ -93,10 +111,15 @@ class Replicas:
                 )
             self._replicas.append((path, partitions))
 
+    def names(self, directory: Path) -> bool:
+        """Return whether a `--replica` is this directory itself, by whatever path: not one that it only contains."""
+        return directory.resolve() in self._named
+
     def of(self, directory: Path) -> tuple[OtherReplica, ...]:
         """Return the replicas of a partition, one for each path; none of the metadata log, which no cleaner looks at.
 
-        Raises RefusedError for a replica of another topic or cluster, or whose end is not known; StorageError.
+        Raises RefusedError for a replica of another topic or cluster, or whose end is not known; CorruptDataError if it
+        is the partition whose leader epochs are damaged; StorageError.
         """
         if directory not in self._found:
             self._found[directory] = tuple(self._read(directory))
@@ -105,6 +128,7 @@ class Replicas:
     def _read(self, directory: Path) -> list[OtherReplica]:
         parsed = parse_directory(directory.name)
         found: list[OtherReplica] = []
+        own: Epochs | None = None
         if parsed is not None and parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC:
             return found
         for path, partitions in self._replicas:
@@ -112,32 +136,42 @@ class Replicas:
             if other is None:
                 found.append(OtherReplica(path=path))
                 continue
+            if own is None:
+                with storage_errors(directory):
+                    own = loaded_epochs(self._log(directory))
             try:
                 with storage_errors(other):
-                    found.append(_replica(directory, other))
+                    _require_same_topic(directory, other)
+                    found.append(_replica(other, self._log(other), own))
             except CorruptDataError as problem:
                 raise _unknown_end(other, problem) from problem
         return found
 
-
-def _replica(directory: Path, other: Path) -> OtherReplica:
-    """Return another replica of a partition. Raises as `Replicas.of`, CorruptDataError."""
-    _require_same_topic(directory, other)
-    log = read_unchanged(files_in(other), read_log_dir(other.parent), partial(_log, other))
-    return OtherReplica(
-        path=other,
-        end_offset=log.log_end_offset,
-        fetches_from_offset=truncated_to(_epochs(directory), _epochs(other), log.log_end_offset),
-    )
+    def _log(self, directory: Path) -> PartitionLog:
+        """Return a log as its broker will have it."""
+        return read_unchanged(files_in(directory), self._log_dirs.of(directory), partial(_read_log, directory))
 
 
-def _log(directory: Path, log_dir: LogDir) -> PartitionLog:
-    """Return the log of a replica as its broker will have it. Raises CorruptDataError if damage hides where it ends."""
-    log = read_log(directory, log_dir=log_dir, as_recovered=True)
+def _read_log(directory: Path, log_dir: LogDir) -> PartitionLog:
+    return read_log(directory, log_dir=log_dir, as_recovered=True, accepts_future=True)
+
+
+def _replica(directory: Path, log: PartitionLog, leader: Epochs) -> OtherReplica:
+    """Return a replica of the log with these leader epochs. Raises CorruptDataError if damage hides where it ends."""
     damage = [problem for problem in log.damage if not isinstance(problem, CorruptIndexError)]
     if damage:
         raise damage[0]
-    return log
+    parsed = parse_directory(directory.name)
+    is_future = parsed is not None and parsed.kind is DirectoryKind.FUTURE
+    recorded = (log.log_dir.high_watermarks or {}).get(log.topic_partition)
+    # Rule: `Partition.createLog`, `UnifiedLog.updateHighWatermark`; a `-future` log has its entry in its log directory.
+    high_watermark = max(recorded or 0, log.log_start_offset)
+    offset, truncation = truncated_to(leader, loaded_epochs(log), high_watermark, is_future=is_future)
+    if truncation is Truncation.HIGH_WATERMARK and recorded is None:
+        truncation = Truncation.LOG_START
+    return OtherReplica(
+        path=directory, end_offset=log.log_end_offset, fetches_from_offset=offset, truncation=truncation
+    )
 
 
 def _unknown_end(directory: Path, problem: CorruptDataError) -> RefusedError:
@@ -168,23 +202,93 @@ def _require_same_topic(directory: Path, other: Path) -> None:
         raise RefusedError(path=other, problem=problem, hint=hint)
 
 
-def _epochs(directory: Path) -> tuple[EpochEntry, ...]:
-    file = files_in(directory).file(LEADER_EPOCH_CHECKPOINT)
-    return parse_leader_epochs(file.read(), file=str(file)) if file.exists() else ()
+# Leader epochs
 
 
-def truncated_to(leader: Sequence[EpochEntry], follower: Sequence[EpochEntry], end_offset: int) -> int:
-    """Return the offset from which a follower that ends at `end_offset` fetches, given the epochs of both.
+class Epochs(NamedTuple):
+    """The leader epochs of a log, ascending, and the log end: the end of the last one."""
 
-    The leader answers with the newest epoch that is not newer than the follower's last one, and the end of that epoch;
-    if all its epochs are newer, with the start of the first of them. The follower truncates to that and to its own end
-    of the epoch, and asks again if it does not have the epoch. Without epochs nothing is truncated.
+    entries: tuple[EpochEntry, ...]
+    end_offset: int
+
+    @property
+    def last(self) -> int:
+        """The last epoch, -1 without one. Rule: `UnifiedLog.latestEpoch`."""
+        return self.entries[-1].epoch if self.entries else -1
+
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """Return the newest epoch that is not newer than this one, and its end; without one this epoch and its end.
+
+        The last epoch ends at the log end. That of a leader does too: there the epoch of its election begins.
+        Rule: `LeaderEpochFileCache.endOffsetFor`, `Partition.makeLeader`.
+        """
+        found = max((each.epoch for each in self.entries if each.epoch <= epoch), default=epoch)
+        return found, min((each.start_offset for each in self.entries if each.epoch > epoch), default=self.end_offset)
+
+    def below(self, offset: int) -> Epochs:
+        """Return the epochs of a log truncated to an offset. Rule: `LeaderEpochFileCache.truncateFromEnd`."""
+        entries = tuple(each for each in self.entries if each.start_offset < offset)
+        return Epochs(entries, min(self.end_offset, offset))
+
+
+def loaded_epochs(log: PartitionLog) -> Epochs:
+    """Return the leader epochs that a broker has of a log when it has loaded it.
+
+    It takes newer ones from the batches of each segment that it recovers, also because the `.index` is missing. It
+    drops those that start at or above the log end: what a leader has recorded, and then not written to. Those below the
+    log start become one. Batches of magic 0 and 1 have none (-1), and a broker that appends one empties the file.
+    Rule: `LogLoader.load`, `LogSegment.recover`, `UnifiedLog.append`. Raises CorruptDataError, RefusedError,
+    StorageError.
     """
-    while leader and follower:
-        asked = follower[-1].epoch
-        answered = max((each.epoch for each in leader if each.epoch <= asked), default=asked)
-        end_offset = min([end_offset, *(each.start_offset for each in (*leader, *follower) if each.epoch > answered)])
-        follower = [each for each in follower if each.epoch <= answered]
-        if not follower or follower[-1].epoch == answered:
+    file = log.file(LEADER_EPOCH_CHECKPOINT)
+    entries = list(parse_leader_epochs(file.read(), file=str(file))) if file.exists() else []
+    for segment in log.segments:
+        if segment.has(Suffix.INDEX):
+            continue
+        for _, header in headers(log.file(segment.log_name), end_position=segment.size_bytes):
+            epoch, offset = header.partition_leader_epoch, header.base_offset
+            if epoch > (entries[-1].epoch if entries else -1):
+                entries = [each for each in entries if each.start_offset < offset]
+                entries.append(EpochEntry(epoch=epoch, start_offset=offset))
+    start_offset = (log.log_dir.log_start_offsets or {}).get(log.topic_partition, 0)
+    written = Epochs(tuple(entries), log.log_end_offset).below(log.log_end_offset)
+    return written._replace(entries=leader_epochs_from(written.entries, start_offset))
+
+
+def truncated_to(
+    leader: Epochs, follower: Epochs, high_watermark: int, *, is_future: bool = False
+) -> tuple[int, Truncation]:
+    """Return the offset from which a replica with these epochs fetches from a leader with those, and what it is.
+
+    The leader answers with the newest epoch that is not newer than the replica's last one, and its end; if all its
+    epochs are newer, with the start of the first of them. A leader without epochs, or with older ones only, has the one
+    of its election. The replica truncates to that end and to its own end of the epoch; to its own end only, if it has
+    older epochs but not this one. Then it asks again, until both agree.
+    Rule: `Partition.readRecords`, `AbstractFetcherThread.getOffsetTruncationState`.
+
+    A replica without epochs truncates to its high watermark, and the leader compares nothing.
+    Rule: `ReplicaManager.initialFetchOffset`, `AbstractFetcherThread.truncateToHighWatermark`.
+
+    A `-future` replica (`is_future`) asks the replica that it will replace, and asks again only if it has not had the
+    epoch. That one may be a follower: it has no epoch of an election, and if its epochs are older the replica truncates
+    to its high watermark. Who leads is not in the files, so the lower offset counts.
+    Rule: `LocalLeaderEndPoint.isTruncationOnFetchSupported`, `ReplicaManager.maybeAddLogDirFetchers`.
+    """
+    offset = _common_end(leader, follower, is_future=is_future)
+    has_no_answer = not follower.entries or (is_future and leader.last < follower.last)
+    if has_no_answer and high_watermark < offset:
+        return high_watermark, Truncation.HIGH_WATERMARK
+    return offset, Truncation.COMMON_EPOCH
+
+
+def _common_end(leader: Epochs, follower: Epochs, *, is_future: bool) -> int:
+    """Return where the epochs of a replica end that the leader has too, in the way in which it asks for them."""
+    while follower.entries:
+        answered, leader_end = leader.end_of(follower.last)
+        if answered == follower.last and leader_end >= follower.end_offset:
             break
-    return end_offset
+        known, own_end = follower.end_of(answered)
+        follower = follower.below(min(own_end, leader_end) if known == answered else own_end)
+        if is_future and known == answered:
+            break
+    return follower.end_offset

@@ -1,32 +1,25 @@
-"""Notes and hints for the user on a whole run: settings without effect, a doubtful time, topics that need an option."""
+"""Notes and hints for the user on a whole run: options without effect, a doubtful time, topics that need an option."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kcompact import readable
 from kcompact.bucket.mirror import Orphans
-from kcompact.config.broker_config import BrokerConfig
-from kcompact.config.settings import (
-    FIELD_NAMES,
-    LONG_MAX,
-    Override,
-    Source,
-    TopicConfig,
-    is_used,
-    unknown_cleaner_names,
-)
+from kcompact.config.settings import LONG_MAX, TOPIC_SETTINGS, Override, Source, TopicConfig, is_used
 from kcompact.errors import RefusedError
+from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deciding_settings import deciding_assumptions
 from kcompact.plan.discovery import by_partition
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import INCLUDE_INTERNAL, assumed_retention, hint_for
+from kcompact.plan.partition import HOW_TO_KNOW_TOPICS, INCLUDE_INTERNAL, hint_for
+from kcompact.plan.replicas import OtherReplica
+from kcompact.plan.setting_notes import broker_file_notes, setting_doubts, wrong_name_notes
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import closest, counted, shell_word, shown, some_of, time
@@ -34,8 +27,6 @@ from kcompact.readable import closest, counted, shell_word, shown, some_of, time
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _MAX_NAMED_TOPICS = 5
-_MAX_NAMED_DIRS = 2
-_MAX_DOUBTS = 3
 
 
 def option_notes(
@@ -46,7 +37,7 @@ def option_notes(
     notes = []
     configured = [("--config", override) for override in options.overrides]
     for option, override in (*configured, *(("--compare", override) for override in compared)):
-        if override.topic is not None and override.topic not in topics:
+        if override.topic is not None and not any(map(override.is_for, topics)):
             why = f"no partition of the topic {override.topic} is among the paths"
             close = closest(override.topic, topics)
             why += f"; did you mean {close}?" if close else ""
@@ -59,27 +50,27 @@ def option_notes(
         if not fnmatch.filter(topics, pattern):
             why = "no partition of such a topic is among the paths"
             notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"--topic {shown(pattern)}", why=why))
+    unseen = sorted((options.topic_configs or {}).keys() - topics)
+    if unseen:
+        why = f"no partition of them is among the paths: {some_of(list(map(shown, unseen)), at_most=_MAX_NAMED_TOPICS)}"
+        setting = f"--topic-configs for {counted(len(unseen), 'topic')}"
+        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=setting, why=why))
+    names = {name for own in (options.topic_configs or {}).values() for name in own.values if not is_used(name)}
+    for name in sorted(names - TOPIC_SETTINGS.keys()):
+        if close := closest(name, TOPIC_SETTINGS):  # Else it may be one of a newer Kafka.
+            why = f"Kafka has no such setting; did you mean {close}?"
+            notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"{shown(name)} of --topic-configs", why=why))
     given = options.broker_config
     return [*notes, *(() if given is None else wrong_name_notes(given))]
-
-
-def wrong_name_notes(broker: BrokerConfig) -> list[Note]:
-    """Return a note for each name in a broker's file that looks like a setting of the cleaner and is none."""
-    where = broker.origin if broker.is_found else "--broker-config"
-    notes = []
-    for name, close in unknown_cleaner_names(broker.properties).items():
-        why = "Kafka has no such setting" + (f"; did you mean {close}?" if close else "")
-        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"{name} of {where}", why=why))
-    return notes
 
 
 def plan_notes(partitions: Sequence[PlannedPartition], options: PlanOptions) -> list[Note]:
     """Return notes on the broker's file, and on why the plans may be wrong: a running broker, the time, defaults."""
     return [
-        *setting_notes(partitions),
+        *broker_file_notes(partitions),
         *running_notes(partitions),
         *time_notes(partitions, options),
-        *assumption_notes(partitions),
+        *setting_doubts(partitions, options.overrides),
     ]
 
 
@@ -128,82 +119,14 @@ def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> 
     return notes
 
 
-def setting_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
-    """Return a note for each file with a broker's static settings that was found, and for wrong names in it."""
-    brokers = {each.plan.log.log_dir.path: each.plan.config.broker for each in partitions if each.plan is not None}
-    found = {broker.origin: broker for broker in brokers.values() if broker.is_found}
-    notes = []
-    for origin, broker in found.items():
-        notes.append(found_note(broker, [each for each, other in brokers.items() if other.origin == origin]))
-        notes += wrong_name_notes(broker)
-    return notes
-
-
-def found_note(broker: BrokerConfig, log_dirs: Sequence[Path]) -> Note:
-    """Return where the static settings of a broker were found, and the log directories that they name."""
-    running = f", with which process {broker.process} runs" if broker.process else ""
-    where = f"{shown(broker.origin)}{running}"
-    return Note.of(NoteCode.BROKER_CONFIG, where=where, log_dirs=_named_dirs(log_dirs))
-
-
-def assumption_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
-    """Return one note on the settings that decide something and are only assumed to have Kafka's defaults.
-
-    Those in a file that only the broker can resolve have a note of their own.
-    """
-    names: dict[str, dict[str, None]] = {}
-    log_dirs: dict[str, dict[Path, BrokerConfig]] = {}
-    is_retained = False
-    for plan in (each.plan for each in partitions if each.plan is not None and each.error is None):
-        deciding = deciding_assumptions(plan)
-        if deciding:
-            why = unresolved_text(plan.config.broker)
-            names.setdefault(why, {}).update(dict.fromkeys(deciding))
-            log_dirs.setdefault(why, {})[plan.log.log_dir.path] = plan.config.broker
-            is_retained |= bool(assumed_retention(plan))
-    order = list(FIELD_NAMES.values())
-    return [
-        Note.of(
-            NoteCode.ASSUMED_SETTINGS,
-            why=why or nothing_read(log_dirs[why]),
-            names=", ".join(sorted(those, key=order.index)),
-            option=how_to_know(why),
-            retention="; clean --apply-retention deletes nothing by them" if is_retained else "",
-        )
-        for why, those in names.items()
-    ]
-
-
-def how_to_know(unresolved: str) -> str:
-    """Return what to pass so that nothing is assumed; `unresolved` is what `unresolved_text` returns."""
-    return "--config NAME=VALUE" if unresolved else "--broker-config FILE"
-
-
-def why_assumed(plan: CleanPlan) -> str:
-    """Return why settings of a plan are only assumed, in words."""
-    broker = plan.config.broker
-    return unresolved_text(broker) or nothing_read({plan.log.log_dir.path: broker})
-
-
-def unresolved_text(broker: BrokerConfig) -> str:
-    """Return that a broker's file has values that only the broker can resolve; an empty text if no file was read."""
-    return f"{shown(broker.origin)} has values for them that only the broker can resolve" if broker.is_known else ""
-
-
-def nothing_read(log_dirs: Mapping[Path, BrokerConfig]) -> str:
-    """Return that no file of the brokers of some log directories was read, and which files were not used."""
-    doubts = list(dict.fromkeys(doubt for broker in log_dirs.values() for doubt in broker.doubts))
-    unused = shown(f" (not used: {some_of(doubts, at_most=_MAX_DOUBTS, separator='; ')})") if doubts else ""
-    return f"no server.properties that names {_named_dirs(list(log_dirs))} was read{unused}"
-
-
-def _named_dirs(log_dirs: Sequence[Path]) -> str:
-    return some_of(list(map(shown, log_dirs)), at_most=_MAX_NAMED_DIRS, separator=" and ")
-
-
 def _hints_for_replicas(plans: Iterable[CleanPlan]) -> list[str]:
     """Return how to keep the brokers' own cleaners from dropping what is held back for replicas that lag."""
-    lagging = {plan.log.topic_partition.topic: plan for plan in plans if plan.lagging_replicas and plan.config.compacts}
+    # While a partition is being moved, its own broker's cleaner is paused.
+    lagging = {
+        plan.log.topic_partition.topic: plan
+        for plan in plans
+        if plan.config.compacts and not all(map(_is_moving, plan.lagging_replicas))
+    }
     if not lagging:
         return []
     topics = sorted(lagging)
@@ -229,6 +152,11 @@ def _hints_for_replicas(plans: Iterable[CleanPlan]) -> list[str]:
     ]
 
 
+def _is_moving(replica: OtherReplica) -> bool:
+    parsed = parse_directory(replica.path.name)
+    return parsed is not None and parsed.kind is DirectoryKind.FUTURE
+
+
 def _is_of_topic(config: TopicConfig, name: str) -> bool:
     setting = config.settings.get(name)
     return setting is not None and setting.source is Source.TOPIC_OVERRIDE
@@ -237,7 +165,8 @@ def _is_of_topic(config: TopicConfig, name: str) -> bool:
 def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
     """Return how partitions that are refused can be cleaned: one hint for all of each kind.
 
-    They have no known policy, are internal topics, or their broker was not shut down cleanly, or must recover them.
+    They have no known policy, are internal topics or being moved, or their broker was not shut down cleanly, or must
+    recover them.
     Also how a broker's own cleaner is kept from those for which a replica lags.
 
     A partition with an error has the hint in its error.
@@ -250,9 +179,10 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
     elif unknown:
         found.append(
             f"The cleanup.policy of {len(unknown):,} topics is unknown: {some_of(unknown, at_most=_MAX_NAMED_TOPICS)}. "
-            "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact"
+            "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact. Their own settings are read "
+            f"with {HOW_TO_KNOW_TOPICS}"
         )
-    for reason in (Reason.UNCLEAN_SHUTDOWN, Reason.RECOVERY_POINT):
+    for reason in (Reason.UNCLEAN_SHUTDOWN, Reason.RECOVERY_POINT, Reason.PAUSED_BY_MOVE):
         found += [hint_for(plan) for plan in plans if plan.reason is reason][:1]
     found += _hints_for_replicas(plans)
     internal = sum(hint_for(plan) == INCLUDE_INTERNAL for plan in plans)

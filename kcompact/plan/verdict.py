@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kcompact.config.settings import TopicConfig
 from kcompact.format.names import INTERNAL_TOPICS
 from kcompact.log.directory import PartitionLog
+from kcompact.readable import shown
 
 
 class ConditionName(enum.StrEnum):
@@ -26,6 +27,7 @@ class ConditionName(enum.StrEnum):
     UNCLEANABLE = "uncleanable"
     INTERNAL = "internal-topic"
     CLEAN_SHUTDOWN = "clean-shutdown"
+    MOVE = "move"
     DIRTY_RECORDS = "dirty-records"
     LAST_STABLE_OFFSET = "last-stable-offset"
     HIGH_WATERMARK = "high-watermark"
@@ -55,6 +57,7 @@ class Reason(enum.StrEnum):
     OPEN_TRANSACTION = "open-transaction", ConditionName.LAST_STABLE_OFFSET
     HIGH_WATERMARK = "high-watermark", ConditionName.HIGH_WATERMARK
     RECOVERY_POINT = "recovery-point", ConditionName.CLEAN_SHUTDOWN
+    PAUSED_BY_MOVE = "paused-by-move", ConditionName.MOVE
     POLICY_DELETE = "policy-delete", ConditionName.POLICY
     POLICY_UNKNOWN = "policy-unknown", ConditionName.POLICY
     INTERNAL = "internal", ConditionName.INTERNAL
@@ -83,6 +86,7 @@ DELETES_NOTHING = frozenset(
         Reason.NOT_A_PARTITION,
         Reason.UNCLEAN_SHUTDOWN,
         Reason.POLICY_UNKNOWN,
+        Reason.PAUSED_BY_MOVE,
     }
 )
 """Verdicts on a partition from which no old segment is deleted either."""
@@ -148,8 +152,20 @@ def _why_not_allowed(log: PartitionLog, config: TopicConfig, *, include_internal
     if log.needs_recovery:
         return Reason.UNCLEAN_SHUTDOWN, UNCLEAN_SHUTDOWN
     if config.cleanup_policy is None:
-        return Reason.POLICY_UNKNOWN, f"the cleanup.policy of {topic} is unknown"
-    return why_not_compacted(config)
+        why = f": {config.own.why}" if config.own.why else ""
+        return Reason.POLICY_UNKNOWN, f"the cleanup.policy of {topic} is unknown{why}"
+    return why_not_compacted(config) or why_paused(log)
+
+
+def why_paused(log: PartitionLog) -> Ruling | None:
+    """Return why a broker's cleaner leaves a log alone that is being moved to another log directory; None if it is not.
+
+    The replica there still fetches tombstones and markers, from its own end on.
+    Rule: `ReplicaManager.alterReplicaLogDirs`, `maybeAddLogDirFetchers`, `LogManager.abortAndPauseCleaning`; KIP-113.
+    """
+    if not log.moves:
+        return None
+    return Reason.PAUSED_BY_MOVE, f"its move to another log directory has not ended: {shown(log.moves[0])}"
 
 
 def why_not_compacted(config: TopicConfig) -> Ruling | None:

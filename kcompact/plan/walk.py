@@ -23,14 +23,14 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.format.names import DirectoryKind, parse_directory
-from kcompact.log.directory import LogDir, PerLogDir, is_partition_directory, read_log_dir
+from kcompact.log.directory import LogDir, PerLogDir, is_log_dir, is_partition_directory, read_log_dir
 from kcompact.log.files import files_in
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first, place
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.deletion import plan_at_turn
-from kcompact.plan.discovery import find_partitions, no_such_topic
+from kcompact.plan.discovery import canonical, find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import make_plan, plan_despite_damage
 from kcompact.plan.replicas import Replicas, replica_notes
@@ -172,7 +172,9 @@ def named_partitions(
             refused = RefusedError(path=path, problem=f"no such {what}")
             unusable.append(entry.failed(path.absolute(), refused if missing else problem))
         except KcompactError as problem:
-            unusable.append(entry.failed(path.absolute(), problem))
+            is_empty = type(problem) is RefusedError and len(paths) > 1 and is_log_dir(canonical(path))
+            if not is_empty:  # A broker may have no partition yet in one of its log directories.
+                unusable.append(entry.failed(path.absolute(), problem))
     if paths and not found and not unusable:
         raise no_such_topic(paths[0], topics, find_partitions(paths))
     return list(found), unusable
@@ -239,6 +241,10 @@ class Planner:
         self._replicas = Replicas(options.replicas, directories)
         self._configs = options.configs_of(directories) if configs is None else configs
 
+    def _moves(self, directory: Path) -> list[Path]:
+        """Return the `-future` directories of a partition for which it waits: all but those that `--replica` names."""
+        return [each for each in self._configs[directory].moves if not self._replicas.names(each)]
+
     def require_settings(self, directory: Path) -> None:
         """Raise the error that keeps the settings of a partition unknown."""
         problem = self._configs[directory].problem
@@ -253,7 +259,13 @@ class Planner:
         """Return the plan of a partition, by default with the checkpoints that were read first."""
         self.require_settings(directory)
         configured = self._configs[directory]
-        plan = make_plan(directory, configured.config, self._options, log_dir=log_dir or self.log_dirs.of(directory))
+        plan = make_plan(
+            directory,
+            configured.config,
+            self._options,
+            log_dir=log_dir or self.log_dirs.of(directory),
+            moves=self._moves(directory),
+        )
         plan = replace(plan, replicas=self._replicas.of(directory))
         said = replica_notes(plan.replicas, plan.log.log_end_offset) if plan.config.compacts else ()
         return noted(plan, (*configured.notes, *said))
@@ -261,7 +273,9 @@ class Planner:
     def plan_despite_damage(self, directory: Path, log_dir: LogDir) -> tuple[CleanPlan, KcompactError | None]:
         """Return the plan of a partition and its damage. Without the settings of the cluster those of the others do."""
         configured = self._configs[directory]
-        plan, damage = plan_despite_damage(directory, configured.config, self._options, log_dir=log_dir)
+        plan, damage = plan_despite_damage(
+            directory, configured.config, self._options, log_dir=log_dir, moves=self._moves(directory)
+        )
         return noted(plan, configured.notes), damage
 
     def planned_despite_damage(self, directory: Path, entry: type[Entry]) -> Entry:

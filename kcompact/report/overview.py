@@ -13,7 +13,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.conditions import Condition, Verdict
 from kcompact.plan.explanation import explain
 from kcompact.plan.partition import hint_for
-from kcompact.plan.run_notes import why_assumed
+from kcompact.plan.setting_notes import why_assumed
 from kcompact.plan.totals import totals_of
 from kcompact.plan.verdict import ConditionName, Reason
 from kcompact.report.dirty_ratio import ratio_section

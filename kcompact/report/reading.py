@@ -120,7 +120,9 @@ def read_facts(
     def read(log_dir: LogDir) -> PartitionFacts:
         current = facts
         if log_dir is not plan.log.log_dir:
-            again, damage = plan_despite_damage(facts.directory, plan.config, options, log_dir=log_dir)
+            again, damage = plan_despite_damage(
+                facts.directory, plan.config, options, log_dir=log_dir, moves=plan.log.moves
+            )
             current = replace(facts, plan=again, error=damage)
         return _read(current, count, progress)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from kcompact.bucket.path import require_local_path
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format.names import MAX_OFFSET
 from kcompact.inspect.record_filter import RecordFilter
@@ -45,6 +46,7 @@ NAMES = (
     *("path", "paths", "view", "columns", "topic", "startingOffset", "endingOffset", "startingTimestamp"),
     *("endingTimestamp", "failOnDamage", "highWatermark", "memoryBytes", "minPartitions", "pushFilters"),
 )
+_FILE = "file:/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +132,12 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _matches(text: str) -> Sequence[str]:
-    """Return the directories that a path or a pattern names. Raises RefusedError for none, and for another storage."""
-    scheme, has_scheme, rest = text.partition(":/")
-    if has_scheme and scheme.isalnum() and scheme != "file":
-        raise RefusedError(path=text, problem="not a path of a local or mounted file system")
-    path = "/" + rest.lstrip("/") if has_scheme and scheme == "file" else text
+    """Return the directories that a path or a pattern names; `file:` may stand before it, as everywhere in Spark.
+
+    Raises RefusedError for none, ConfigError for a path that is not local.
+    """
+    path = "/" + text.removeprefix(_FILE).lstrip("/") if text.startswith(_FILE) else text
+    require_local_path(path)
     if not glob.has_magic(path) or Path(path).is_dir():
         return [path]
     found = sorted(each for each in glob.glob(path, recursive=True) if Path(each).is_dir())  # noqa: PTH207 - absolute

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kcompact.bucket.scratch import as_path
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import RecoveryNeededError
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import base_offset_of, log_bases
 from kcompact.log.directory import STAGING_NAME, partition_of
 from kcompact.log.files import FileIdentity
-from kcompact.log.lock import LogDirLock
+from kcompact.log.lock import LogDirLock, require_local
 from kcompact.readable import shell_word
 from kcompact.swap.foreign import ForeignRecovery, decide_foreign
 from kcompact.swap.identity import PartitionIdentity, identity_of
@@ -153,11 +154,14 @@ def recover(
     or contradicts the log, for `.cleaned` and `.swap` files that no manifest names, unless with `foreign`, and where
     records could be lost; with some steps done, if a step fails. StorageError or
     NotEnoughSpaceError if only the checkpoint cannot be written. RefusedError for a directory that is not a partition
-    by its name, for example a `-stray` one. Rule: LogLoader.load.
+    by its name, for example a `-stray` one, or in a bucket. ConfigError for a path of another store. Rule:
+    LogLoader.load.
     """
+    directory, above = as_path(partition_dir), None if log_dir is None else as_path(log_dir)
+    require_local(each for each in (directory, above) if each is not None)
     begun = begin_recovery(
-        Path(partition_dir),
-        log_dir=None if log_dir is None else Path(log_dir),
+        directory,
+        log_dir=above,
         foreign=foreign,
         lock=lock,
         before=before,

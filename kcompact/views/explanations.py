@@ -10,7 +10,7 @@ from kcompact.plan.conditions import Condition, Value, Verdict
 from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.explanation import Explanation, most_keys
-from kcompact.plan.run_notes import why_assumed
+from kcompact.plan.setting_notes import why_assumed
 from kcompact.plan.totals import ReasonTotals, totals_by_reason
 from kcompact.plan.verdict import ConditionName
 from kcompact.plan.walk import PlannedPartition
@@ -205,7 +205,8 @@ def _assumed(explanation: Explanation) -> list[str]:
     if not names:
         return []
     values = ", ".join(f"{name}={config.text_of(name)}" for name in names)
-    return [f"Kafka's defaults, because {why_assumed(explanation.plan)}: {values}"]
+    are = "Kafka's defaults" if not config.broker.is_known else "those of the broker or of Kafka"
+    return [f"{are}, because {why_assumed(explanation.plan)}: {values}"]
 
 
 # Many partitions

@@ -14,7 +14,7 @@ MOST_SHOWN = 5
 """So many findings of one kind are shown; with --verbose all."""
 _TONES = {Severity.RECORDS: Tone.BAD, Severity.NOTE: Tone.MUTED}
 FINE = "Nothing stops a broker, its cleaner or kcompact."
-FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; some settings are only assumed."
+FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; the notes say what was not read."
 FINE_BESIDE_BROKER = "A broker is running; nothing was found that stops it or its cleaner."
 
 
@@ -29,8 +29,8 @@ def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool) ->
     if stopping == {Kind.RUNNING}:
         said.append(FINE_BESIDE_BROKER)
     elif not stopping:
-        is_assumed = any(finding.kind is Kind.ASSUMED_SETTINGS for finding in found)
-        said.append(FINE_AS_FAR_AS_READ if is_assumed else FINE)
+        is_open = any(finding.kind in (Kind.ASSUMED_SETTINGS, Kind.MISSING_LOG_DIR) for finding in found)
+        said.append(FINE_AS_FAR_AS_READ if is_open else FINE)
     counts = Counter(finding.severity for finding in found)
     if counts:
         said.append("; ".join(f"{severity}: {counts[severity]:,}" for severity in Severity if counts[severity]))

@@ -376,7 +376,7 @@ def _retention(plan: CleanPlan) -> list[str]:
 
 def _nothing_due(plan: CleanPlan) -> str:
     """Return that nothing is to be deleted, with the limits, and when the first segment will be too old."""
-    limits = f"retention.ms {plan.config.retention_ms}, retention.bytes {plan.config.retention_bytes}"
+    limits = ", ".join(f"{name} {plan.config.text_of(name)}" for name in ("retention.ms", "retention.bytes"))
     due_ms = first_due_ms(plan)
     later = (
         "" if due_ms is None else f"; segment {plan.log.segments[0].base_offset} is due after {readable.time(due_ms)}"

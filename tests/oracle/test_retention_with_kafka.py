@@ -157,7 +157,7 @@ def _after_loading(kafka: RealKafka, ours: Path, theirs: Path, log_start_offset:
 SMALL = {"retention.ms": "1200000", "retention.bytes": "150000"}
 
 
-@pytest.mark.parametrize("retention", [SMALL, {"retention.ms": "1200000", "segment.bytes": "130000"}])
+@pytest.mark.parametrize("retention", [SMALL, SMALL | {"retention.bytes": "-1", "segment.bytes": "130000"}])
 @pytest.mark.parametrize("ratio", ["0.001", "0.9"])
 def test_all_logs_but_the_first_lose_segments_before_they_are_cleaned(
     ratio: str, retention: dict[str, str], kafka: RealKafka, tmp_path: Path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.simulated_replicas import SimulatedPartition, after_outages
+from tests.support.simulated_replicas import Keeps, SimulatedPartition, after_outages
 
 pytestmark = pytest.mark.long
 
@@ -26,6 +26,15 @@ def wrong_in(partition: SimulatedPartition) -> tuple[int, int]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_key_comes_back_and_no_transaction_hangs(seed: int, tmp_path: Path) -> None:
     assert wrong_in(after_outages(tmp_path, seed, holds_back=True)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "seed"),
+    [(Keeps.HIGH_WATERMARK, 6), (Keeps.NOTHING, 6)]
+    + [pytest.param(Keeps.HIGH_WATERMARK, seed, marks=pytest.mark.slow) for seed in range(6)],
+)
+def test_also_if_they_have_lost_their_epochs(keeps: Keeps, seed: int, tmp_path: Path) -> None:
+    assert wrong_in(after_outages(tmp_path, seed, holds_back=True, keeps=keeps)) == (0, 0)
 
 
 def test_without_it_they_do(tmp_path: Path) -> None:

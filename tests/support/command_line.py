@@ -51,8 +51,10 @@ CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u206
 """Characters that a terminal obeys, or that hide or reorder text."""
 
 
-ASSUMED = re.compile(r"^note: no server\.properties that names .* was read.*\n", re.MULTILINE)
-"""The note on settings that decide and are only assumed, which every plan without the broker's file has."""
+ASSUMED = re.compile(
+    r"^note: no (?:server\.properties that names .* was read|source has the settings that).*\n", re.MULTILINE
+)
+"""The note on settings that decide and are only assumed, which every plan without the files of a broker has."""
 
 
 def note_texts(described: Mapping[str, Any]) -> list[str]:

@@ -17,13 +17,14 @@ from kcompact.format.index import DEFAULT_INTERVAL_BYTES, IndexBuilder
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.segment_reader import batches
 from kcompact.release import NEWEST, Release
+from tests.support.log_writer import NO_OVERRIDES
 
 NOT_COMPARED = {".lock"}
 
 
 def config_of(topic: str, settings: dict[str, str], release: Release = NEWEST) -> TopicConfig:
     overrides = [Override(name=name, value=value) for name, value in settings.items()]
-    return topic_config(topic, overrides=overrides, release=release)
+    return topic_config(topic, overrides=overrides, own=NO_OVERRIDES, release=release)
 
 
 def files(directory: Path) -> dict[str, Path]:

@@ -33,8 +33,8 @@ from kcompact.cleaner.copies import _resumed
 from kcompact.cli.output.dump import LineForm, batch_fields, line
 from kcompact.config.broker_config import check_broker_properties
 from kcompact.config.layers import topic_config
-from kcompact.config.metadata_log import cluster_config, read_cluster_metadata
-from kcompact.config.settings import Override, parse_override
+from kcompact.config.metadata_log import ORIGIN, dynamic_config, read_cluster_metadata
+from kcompact.config.settings import Override, TopicOverrides, parse_override
 from kcompact.errors import CorruptCheckpointError, KcompactError, UnexpectedError
 from kcompact.format import index, properties
 from kcompact.format.batch import parse_batches, read_records
@@ -292,9 +292,10 @@ class Hostile:
 
         def configure() -> None:
             found = read_cluster_metadata(log_dir)
-            for topic in found.topics if found else ():
+            for topic, known in found.topics.items() if found else ():
                 assert found is not None
-                topic_config(topic, cluster=cluster_config(found, topic, node_id=1))
+                own = TopicOverrides(values=known.overrides, origin=ORIGIN)
+                topic_config(topic, own=own, dynamic=dynamic_config(found, node_id=1))
 
         with unchanged(log_dir):
             return _verdict(configure)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.config.layers import topic_config
-from kcompact.config.settings import Override, TopicConfig
+from kcompact.config.settings import Override, TopicConfig, TopicOverrides
 from kcompact.format.batch import parse_batches
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -43,6 +43,8 @@ from tests.support.broker_files import (
 DAY_ZERO = 1_704_067_200_000  # 2024-01-01T00:00Z
 DEFAULT_TIME = DAY_ZERO + 9 * 3_600_000
 """The time of records, and of files that hold none, unless a test says otherwise."""
+NO_OVERRIDES = TopicOverrides(origin="metadata-log")
+"""The own settings of a topic that is known to have none."""
 BROKER = MetaProperties(version=1, cluster_id=None, node_id=1, directory_id=None)
 
 
@@ -108,6 +110,7 @@ class LogSpec:
         return topic_config(
             self.topic_partition.topic,
             overrides=[Override(name=name, value=settings[name]) for name in settings],
+            own=NO_OVERRIDES,
             release=self.release,
         )
 

@@ -14,10 +14,18 @@ _CHANGED_REPLICAS = 2
 
 
 class RegisterBrokerRecord(NamedTuple):
-    """A broker has started. `levels` has the greatest level of each feature that it knows."""
+    """A broker has started. `levels` has the greatest level of each feature that it knows; `log_dirs` are ids."""
 
     node_id: int
     levels: tuple[tuple[str, int], ...]
+    log_dirs: tuple[str, ...] = ()
+
+
+class BrokerRegistrationChangeRecord(NamedTuple):
+    """A broker has other log directories than it registered; none: they stay."""
+
+    node_id: int
+    log_dirs: tuple[str, ...] = ()
 
 
 class UnregisterBrokerRecord(NamedTuple):
@@ -93,6 +101,7 @@ class AbortTransaction(NamedTuple):
 
 MetadataRecord = (
     RegisterBrokerRecord
+    | BrokerRegistrationChangeRecord
     | UnregisterBrokerRecord
     | TopicRecord
     | PartitionRecord
@@ -114,7 +123,9 @@ def record_of(decoded: Decoded) -> MetadataRecord:
     match MetadataKind(decoded.type.number):
         case MetadataKind.REGISTER_BROKER:
             levels = tuple((each["name"], each["maxSupportedVersion"]) for each in fields["features"])
-            return RegisterBrokerRecord(fields["brokerId"], levels)
+            return RegisterBrokerRecord(fields["brokerId"], levels, tuple(fields.get("logDirs", ())))
+        case MetadataKind.BROKER_REGISTRATION_CHANGE:
+            return BrokerRegistrationChangeRecord(fields["brokerId"], tuple(fields.get("logDirs", ())))
         case MetadataKind.UNREGISTER_BROKER:
             return UnregisterBrokerRecord(fields["brokerId"])
         case MetadataKind.TOPIC:
@@ -138,14 +149,24 @@ def record_of(decoded: Decoded) -> MetadataRecord:
 
 
 def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
-    """Return the value of a record of version 0, followed by the encoded `tagged` fields, by default none."""
+    """Return the value of a record of version 0, followed by the encoded `tagged` fields, by default none.
+
+    Log directories make it the version that has them.
+    """
     body: bytes
+    version = 0
     match record:
-        case RegisterBrokerRecord(node_id, levels):
-            key, body = MetadataKind.REGISTER_BROKER, _int32(node_id) + bytes(16 + 8) + b"\1"  # no endpoint
+        case RegisterBrokerRecord(node_id, levels, log_dirs):
+            version = 3 if log_dirs else 0
+            key = MetadataKind.REGISTER_BROKER
+            body = _int32(node_id) + bytes(bool(log_dirs) + 16 + 8) + b"\1"  # no endpoint
             body += write_uvarint(len(levels) + 1)
             body += b"".join(_string(name) + bytes(2) + level.to_bytes(2, "big") + b"\0" for name, level in levels)
-            body += b"\0\0"  # no rack, not fenced
+            body += b"\0\0" + bytes(bool(log_dirs))  # no rack, not fenced, no shutdown
+            tagged = _tagged(0, _uuids(log_dirs)) if log_dirs else tagged
+        case BrokerRegistrationChangeRecord(node_id, log_dirs):
+            version, key, body = 2, MetadataKind.BROKER_REGISTRATION_CHANGE, _int32(node_id) + bytes(8)
+            tagged = _tagged(2, _uuids(log_dirs)) if log_dirs else tagged
         case UnregisterBrokerRecord(node_id):
             key, body = MetadataKind.UNREGISTER_BROKER, _int32(node_id) + bytes(8)
         case TopicRecord(name, topic_id):
@@ -157,8 +178,7 @@ def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
         case PartitionChangeRecord(partition, topic_id, changed):
             key, body = MetadataKind.PARTITION_CHANGE, _int32(partition) + topic_id
             if changed is not None:
-                field = _node_ids(changed)
-                tagged = bytes((1, _CHANGED_REPLICAS)) + write_uvarint(len(field)) + field
+                tagged = _tagged(_CHANGED_REPLICAS, _node_ids(changed))
         case ConfigRecord(resource_type, resource_name, name, value):
             key = MetadataKind.CONFIG
             body = resource_type.to_bytes(1, "big", signed=True) + _string(resource_name) + _string(name)
@@ -173,7 +193,7 @@ def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
             key, body = MetadataKind.END_TRANSACTION, b""
         case AbortTransaction():
             key, body = MetadataKind.ABORT_TRANSACTION, b""
-    return bytes((FRAME_VERSION, key, 0)) + body + tagged
+    return bytes((FRAME_VERSION, key, version)) + body + tagged
 
 
 def write_uvarint(value: int) -> bytes:
@@ -188,6 +208,15 @@ def write_uvarint(value: int) -> bytes:
 
 def _int32(number: int) -> bytes:
     return number.to_bytes(4, "big", signed=True)
+
+
+def _tagged(tag: int, field: bytes) -> bytes:
+    """Return one tagged field with the count before it."""
+    return bytes((1, tag)) + write_uvarint(len(field)) + field
+
+
+def _uuids(ids: Sequence[str]) -> bytes:
+    return write_uvarint(len(ids) + 1) + b"".join(decode_uuid(each) or b"" for each in ids)
 
 
 def _node_ids(ids: Sequence[int]) -> bytes:

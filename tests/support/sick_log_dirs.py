@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -36,7 +37,7 @@ from tests.support.metadata_records import MetadataRecord
 BROKER = MetaProperties(
     version=1, cluster_id="kcompactFixtureBroker0", node_id=1, directory_id="AAAAAAAAAAAAAAAAAAAAAQ"
 )
-OTHER_DIRECTORY = "A" * 21 + "g"
+OTHER = replace(BROKER, directory_id="A" * 21 + "g")
 HEALTHY = """\
 log now=10:00 hw=7
 0: a=1 b=2 a=3
@@ -47,6 +48,8 @@ snapshot 6:
 snapshot 7:
 """
 NOW = "2024-01-01T10:00:00Z"
+TOPICS = "topics.json"
+"""The file beside a log directory that says what its topics have of their own: nothing."""
 COMPACT = ("--config", "cleanup.policy=compact")
 DELETE = ("--config", "cleanup.policy=delete")
 
@@ -56,10 +59,13 @@ SICKNESSES: dict[Kind, list[Sickness]] = {}
 
 
 def healthy(log_dir: Path, text: str = HEALTHY) -> Path:
-    """Write a partition with nothing wrong, and the file of its broker; return its directory."""
+    """Write a partition with nothing wrong, the file of its broker and one of its topics; return its directory."""
     if not log_dir.with_name("server.properties").exists():
         properties_file(log_dir)
-    return log_writer.write(replace(log_dsl.parse(text), meta_properties=BROKER), log_dir)
+    spec, topics = replace(log_dsl.parse(text), meta_properties=BROKER), log_dir.with_name(TOPICS)
+    known = json.loads(topics.read_text()) if topics.exists() else {}
+    topics.write_text(json.dumps(known | {spec.topic_partition.topic: {}}), encoding="utf-8")
+    return log_writer.write(spec, log_dir)
 
 
 def of(kind: Kind) -> Callable[[Sickness], Sickness]:
@@ -82,6 +88,7 @@ def another_log_dir(log_dir: Path, properties: MetaProperties) -> Path:
     """Write a second log directory of the broker, with another topic."""
     other = log_dir.with_name("other")
     healthy(other, HEALTHY.replace("log ", "log name=users-0 "))
+    properties_file(log_dir)
     (other / "meta.properties").write_bytes(build_meta_properties(properties))
     return other
 
@@ -149,6 +156,7 @@ def offsets_that_are_deleted(log_dir: Path) -> Options:
 
 def in_a_cluster(log_dir: Path, *records: MetadataRecord, topic_id: bytes = metadata_log.ORDERS) -> Options:
     """Give the log directory a metadata log with these records, and its topic an id."""
+    log_dir.with_name(TOPICS).unlink(missing_ok=True)
     metadata_log.write(log_dir, {metadata_log.log(): metadata_log.batches(records)})
     (orders(log_dir) / "partition.metadata").write_bytes(build_partition_metadata(encode_uuid(topic_id)))
     return ()
@@ -217,17 +225,13 @@ def meta_properties_without_cluster(log_dir: Path) -> Options:
 
 @of(Kind.CLUSTER_IDS)
 def two_clusters(log_dir: Path) -> Options:
-    another_log_dir(
-        log_dir, MetaProperties(version=1, cluster_id="anotherClusterOfSomeon", node_id=1, directory_id=OTHER_DIRECTORY)
-    )
+    another_log_dir(log_dir, replace(OTHER, cluster_id="anotherClusterOfSomeon"))
     return COMPACT
 
 
 @of(Kind.NODE_IDS)
 def two_nodes(log_dir: Path) -> Options:
-    another_log_dir(
-        log_dir, MetaProperties(version=1, cluster_id=BROKER.cluster_id, node_id=2, directory_id=OTHER_DIRECTORY)
-    )
+    another_log_dir(log_dir, replace(OTHER, node_id=2))
     return COMPACT
 
 
@@ -244,9 +248,7 @@ def copied_directory(log_dir: Path) -> Options:
 
 @of(Kind.METADATA_LOGS)
 def two_metadata_logs(log_dir: Path) -> Options:
-    other = another_log_dir(
-        log_dir, MetaProperties(version=1, cluster_id=BROKER.cluster_id, node_id=1, directory_id=OTHER_DIRECTORY)
-    )
+    other = another_log_dir(log_dir, OTHER)
     for each in (log_dir, other):
         (each / "__cluster_metadata-0").mkdir()
     return COMPACT
@@ -254,9 +256,7 @@ def two_metadata_logs(log_dir: Path) -> Options:
 
 @of(Kind.DUPLICATE_PARTITION)
 def partition_twice(log_dir: Path) -> Options:
-    other = another_log_dir(
-        log_dir, MetaProperties(version=1, cluster_id=BROKER.cluster_id, node_id=1, directory_id=OTHER_DIRECTORY)
-    )
+    other = another_log_dir(log_dir, OTHER)
     shutil.copytree(orders(log_dir), other / "orders-0")
     return COMPACT
 
@@ -323,8 +323,8 @@ def lags_in_wrong_order(log_dir: Path) -> Options:
 
 
 def properties_file(log_dir: Path, text: str = "") -> str:
-    """Write the file of the broker, with more lines; `another_log_dir` is one of its log directories."""
-    return str(server_properties(log_dir, log_dir.with_name("other"), text=text))
+    """Write the file of the broker, with more lines; `another_log_dir` is one of its directories, if there is one."""
+    return str(server_properties(log_dir, *log_dir.parent.glob("other"), text=text))
 
 
 # Stops its cleaner
@@ -350,6 +350,12 @@ def cleaner_switched_off(log_dir: Path) -> Options:
 @of(Kind.NEVER_DIRTY_ENOUGH)
 def ratio_of_one(log_dir: Path) -> Options:
     return (*COMPACT, "--config", "min.cleanable.dirty.ratio=1.0")
+
+
+@of(Kind.PAUSED_BY_MOVE)
+def move_that_has_not_ended(log_dir: Path) -> Options:
+    shutil.copytree(orders(log_dir), log_dir / f"orders-0.{'0' * 32}-future")
+    return COMPACT
 
 
 @of(Kind.OFFSET_MAP)
@@ -420,6 +426,7 @@ def recovery_point_above_the_end(log_dir: Path) -> Options:
 
 @of(Kind.POLICY_UNKNOWN)
 def no_policy(log_dir: Path) -> Options:
+    log_dir.with_name(TOPICS).unlink()
     return ()
 
 
@@ -462,6 +469,18 @@ def topic_that_the_cluster_does_not_have(log_dir: Path) -> Options:
 def lags_in_wrong_order_in_the_cluster(log_dir: Path) -> Options:
     settings = {"cleanup_policy": "compact", "min_compaction_lag_ms": "2000", "max_compaction_lag_ms": "1000"}
     return in_a_cluster(log_dir, *metadata_log.topic("orders", metadata_log.ORDERS, **settings))
+
+
+@of(Kind.MISSING_LOG_DIR)
+def disk_that_is_not_there(log_dir: Path) -> Options:
+    server_properties(log_dir, log_dir.with_name("gone"))
+    return COMPACT
+
+
+@of(Kind.NO_META_PROPERTIES)
+def metadata_disk_that_is_not_there(log_dir: Path) -> Options:
+    server_properties(log_dir, text=f"metadata.log.dir={log_dir.with_name('gone')}")
+    return COMPACT
 
 
 @of(Kind.DELETE_DIRECTORY)

@@ -2,7 +2,8 @@
 
 Every replica is a real directory that kcompact itself cleans, so what a follower fetches after an outage is what the
 cleaner of the leader has left. `SimulatedPartition.truth` is the log that nobody has cleaned: by it `wrong_keys` tells
-which keys a replica has wrong, as a `read_committed` reader sees it.
+which keys a replica has wrong, as a `read_committed` reader sees it. Where a follower begins to fetch when it has been
+away, and under a new leader, is Kafka's rule (`simulated_fetches`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +21,7 @@ from typing import NamedTuple
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.format.batch import Record, build, parse_batches, read_records
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
+from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry
 from kcompact.format.codec import Codec, compress
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
@@ -31,10 +33,21 @@ from kcompact.plan.options import PlanOptions
 from tests.support import log_writer
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 from tests.support.mutants import legacy_entry
+from tests.support.simulated_fetches import EpochCache, begin, elect, load
 
 SEGMENT_BYTES = 900
 HOUR_MS = 3_600_000
+CHECKPOINTS = 0.05
+"""After how many of its fetches a follower writes its high watermark."""
 NAME = "orders-0"
+
+
+class Keeps(Enum):
+    """What the files of a replica tell beside the log: its leader epochs, or only its high watermark, or nothing."""
+
+    EPOCHS = "epochs"
+    HIGH_WATERMARK = "high-watermark"
+    NOTHING = "nothing"
 
 
 class Line(NamedTuple):
@@ -54,9 +67,14 @@ class Line(NamedTuple):
 
 @dataclass
 class Replica:
-    """One replica: its segments in memory, written to a directory for each cleaning."""
+    """One replica: its segments in memory, written to a directory for each cleaning.
+
+    `high_watermark` is the end; if the replica depends on it, that of the last checkpoint, which is seldom written.
+    `starts_anew`: it was away, or there is a new leader.
+    """
 
     path: Path
+    keeps: Keeps = Keeps.EPOCHS
     segments: list[list[bytes]] = field(default_factory=lambda: [[]])
     bases: list[int] = field(default_factory=lambda: [0])
     aborted: dict[int, list[AbortedTxn]] = field(default_factory=dict)
@@ -65,6 +83,9 @@ class Replica:
     end: int = 0
     cleanings: int = 0
     forks_seen: int = 0
+    high_watermark: int = 0
+    starts_anew: bool = False
+    epochs: EpochCache = field(default_factory=EpochCache)
     _producers: dict[int, Producer] = field(default_factory=dict)
 
     def append(self, data: bytes) -> None:
@@ -75,6 +96,10 @@ class Replica:
             self.bases.append(self.end)
         self.segments[-1].append(data)
         header = batch.header
+        if header.magic < 2:
+            self.epochs = EpochCache()
+        elif header.partition_leader_epoch >= 0:  # A cleaner that converts old batches gives them none.
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         marker = read_marker(batch, file="") if header.is_control else None
         known = self._producers.get(header.producer_id)
         self._producers = replay(self._producers, [BatchHeader(batch.position, header, marker)])
@@ -96,16 +121,27 @@ class Replica:
             if end_of(data) > self.end:
                 self.append(data)
         self.end = max(self.end, leader.end)
+        if self.keeps is Keeps.EPOCHS or random.Random(self.end).random() < CHECKPOINTS:
+            self.high_watermark = self.end
+
+    def begin_to_fetch(self, leader: Replica) -> None:
+        """Truncate the log as a broker does that has loaded it, and becomes a follower."""
+        log = load(leader.write())
+        elect(log)
+        self.truncate(begin(load(self.write()), log))
+        self.high_watermark = min(self.high_watermark, self.end) if self.keeps is not Keeps.NOTHING else self.bases[0]
 
     def truncate(self, offset: int) -> None:
         """Remove what lies from an offset on, as a follower does that has other records there than its leader."""
         kept = [data for data in self.batches() if end_of(data) <= offset]
-        checkpoint = self.checkpoint
+        checkpoint, epochs = self.checkpoint, self.epochs
         self.segments, self.bases, self.aborted, self._producers = [[]], [self.bases[0]], {}, {}
         self.end = self.bases[0]
         for data in kept:
             self.append(data)
         self.end = min(offset, max(self.end, offset))
+        self.epochs = epochs
+        self.epochs.truncate_from_end(self.end)
         self.checkpoint = None if checkpoint is None else min(checkpoint, self.end)
 
     @property
@@ -116,6 +152,11 @@ class Replica:
             for each in self._producers.values()
             if each.transaction_first_offset is not None
         }
+
+    @property
+    def written_end(self) -> int:
+        """The log end that a broker finds when it starts: a truncated log can end above its last batch."""
+        return end_of(self.segments[-1][-1]) if self.segments[-1] else self.bases[-1]
 
     def batches(self) -> list[bytes]:
         """Return the batches of all segments."""
@@ -132,6 +173,12 @@ class Replica:
             checkpoint=self.checkpoint,
             snapshots={self.end: tuple(map(_entry, self._producers.values()))},
             aborted={base: tuple(entries) for base, entries in self.aborted.items()},
+            leader_epochs=tuple(
+                EpochEntry(epoch=epoch, start_offset=start)
+                for epoch, start in sorted(self.epochs.starts.items())
+                if self.keeps is Keeps.EPOCHS
+            ),
+            high_watermark=None if self.keeps is Keeps.NOTHING else min(self.high_watermark, self.written_end),
         )
 
     def write(self) -> Path:
@@ -198,7 +245,7 @@ class SimulatedPartition:
     """A partition with its replicas. The first one leads at the beginning.
 
     `bumps_epochs`: each transaction has a producer epoch of its own, as with `transaction.version` 2. `holds_back`:
-    every cleaning holds back what the other replicas have not fetched.
+    every cleaning holds back what the other replicas have not fetched. `keeps`: what the followers begin to fetch by.
     """
 
     path: Path
@@ -213,11 +260,12 @@ class SimulatedPartition:
     forks: list[int] = field(default_factory=list)
     bumps_epochs: bool = False
     holds_back: bool = False
+    keeps: Keeps = Keeps.EPOCHS
     magic: int = 2
     producer_epochs: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.replicas = [Replica(self.path / f"broker-{number}" / "logs") for number in range(self.count)]
+        self.replicas = [Replica(self.path / f"broker-{number}" / "logs", self.keeps) for number in range(self.count)]
 
     @property
     def end(self) -> int:
@@ -291,12 +339,16 @@ class SimulatedPartition:
 
     def replicate(self) -> None:
         """Let all online followers fetch."""
+        leader = self.replicas[self.leader]
         for number, replica in enumerate(self.replicas):
-            if number != self.leader and replica.is_online:
-                for fork in (each for each in self.forks[replica.forks_seen :] if each < replica.end):
-                    replica.truncate(fork)
-                replica.forks_seen = len(self.forks)
-                replica.fetch(self.replicas[self.leader])
+            if number == self.leader or not replica.is_online:
+                replica.starts_anew = not replica.is_online
+                continue
+            if replica.starts_anew:
+                replica.begin_to_fetch(leader)
+                replica.starts_anew = False
+            replica.forks_seen = len(self.forks)
+            replica.fetch(leader)
 
     def clean(self, number: int) -> None:
         """Let the cleaner of an online broker run once."""
@@ -308,14 +360,12 @@ class SimulatedPartition:
     def lead(self, number: int) -> None:
         """Make an in-sync replica the leader."""
         assert self.replicas[number].end == self.end
-        self.epoch += 1
-        self.leader = number
+        self._elect(number)
 
     def lead_unclean(self, number: int) -> None:
         """Make any replica the leader: what it lacks is lost. The online ones truncate when they fetch next."""
         end = self.replicas[number].end
-        self.epoch += 1
-        self.leader = number
+        self._elect(number)
         self.forks.append(end)
         self.truth = [
             line._replace(ended_at=None, is_commit=False)
@@ -326,6 +376,13 @@ class SimulatedPartition:
         ]
         self.replicas[number].forks_seen = len(self.forks)
         self.replicate()
+
+    def _elect(self, number: int) -> None:
+        self.epoch += 1
+        self.leader = number
+        self.replicas[number].epochs.assign(self.epoch, self.end)
+        for replica in self.replicas:
+            replica.starts_anew = True
 
     def directories(self) -> list[Path]:
         """Write all replicas; return the directories of the partition."""
@@ -446,10 +503,13 @@ def random_partition(
     return partition
 
 
-def after_outages(path: Path, seed: int, *, holds_back: bool) -> SimulatedPartition:
+def after_outages(path: Path, seed: int, *, holds_back: bool, keeps: Keeps = Keeps.EPOCHS) -> SimulatedPartition:
     """Return a partition after outages longer than `delete.retention.ms`, with all replicas in sync again."""
     chance = random.Random(seed)
-    partition = SimulatedPartition(path, 2 + seed % 2, chance, bumps_epochs=seed % 2 == 0, holds_back=holds_back)
+    bumps_epochs = seed % 2 == 0
+    partition = SimulatedPartition(
+        path, 2 + seed % 2, chance, bumps_epochs=bumps_epochs, holds_back=holds_back, keeps=keeps
+    )
     for _ in range(3):
         _write_some(partition, 25)
         away = chance.choice([number for number in range(partition.count) if number != partition.leader])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 import kcompact
-from kcompact.errors import KcompactError
-from tests.support.command_line import partition
+from kcompact.errors import ConfigError, KcompactError
+from kcompact.pytest_plugin import Compact
+from tests.support.command_line import digest, partition
 
+AnyPath = str | os.PathLike[str]
 CONFIG = {"cleanup.policy": "compact"}
 
 
@@ -18,17 +23,17 @@ def topic_config() -> kcompact.TopicConfig:
     return kcompact.topic_config("orders", overrides=[kcompact.Override(name="cleanup.policy", value="compact")])
 
 
-def lock(path: Path) -> None:
+def lock(path: AnyPath) -> None:
     with kcompact.log_dir_lock(path):
         pass
 
 
-def run_cleaner(path: Path) -> None:
+def run_cleaner(path: AnyPath) -> None:
     with kcompact.Cleaner([path], CONFIG):
         pass
 
 
-WITH_A_PATH: dict[str, Callable[[Path], object]] = {
+WITH_A_PATH: dict[str, Callable[[Any], object]] = {
     "ClientConfig": lambda path: kcompact.ClientConfig.read(path),
     "Cleaner": run_cleaner,
     "batches": lambda path: list(kcompact.batches(path)),
@@ -37,6 +42,7 @@ WITH_A_PATH: dict[str, Callable[[Path], object]] = {
     "findings": lambda path: list(kcompact.findings(kcompact.read_log(path))),
     "log_dir_lock": lock,
     "read_broker_config": lambda path: kcompact.read_broker_config(path),
+    "read_topic_configs": lambda path: kcompact.read_topic_configs(path),
     "plan_partition": lambda path: kcompact.plan_partition(path, topic_config(), now_ms=0),
     "read_journal": lambda path: kcompact.read_journal(path),
     "read_log": lambda path: kcompact.read_log(path),
@@ -93,7 +99,72 @@ def test_wrong_paths_raise(name: str, wrong_path: Path) -> None:
         WITH_A_PATH[name](wrong_path)
     message = str(raised.value)
     assert str(wrong_path) in message
-    assert "--" not in message.replace(str(wrong_path), "")
+    assert "--" not in re.sub(r"kafka-[a-z]+\.sh .*", "", message.replace(str(wrong_path), ""))
+
+
+TAKES_A_PATH_TOO: dict[str, Callable[[Any], object]] = {
+    "Cleaner, one": lambda path: kcompact.Cleaner(path, CONFIG),
+    "CleanOptions.journal": lambda path: kcompact.CleanOptions(journal=path),
+    "CleanOptions.keep_replaced": lambda path: kcompact.CleanOptions(keep_replaced=path),
+    "CleanOptions.output": lambda path: kcompact.CleanOptions(output=path),
+    "PlanOptions.replicas": lambda path: kcompact.PlanOptions(now_ms=0, replicas=(path,)),
+    "recover, log_dir": lambda path: kcompact.recover("orders-0", log_dir=path),
+}
+"""Values with a path, and second parameters."""
+TAKES_ADDRESSES = {"clean_log_dir", "compact", "find_partitions", "CleanOptions.output"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["s3a://b/o-0", "S3:/b/o-0", "gs://b/o-0", Path("s3://b/o-0"), Path("hdfs://b/o-0"), PurePosixPath("s3://b/o-0")],
+    ids=repr,
+)
+@pytest.mark.parametrize("name", [*sorted(WITH_A_PATH), *TAKES_A_PATH_TOO, "compact"])
+def test_another_store_is_not_taken_for_a_local_directory(
+    name: str, path: AnyPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compact: Compact
+) -> None:
+    """A local partition that has the name is not used."""
+    monkeypatch.chdir(tmp_path)
+    partition(tmp_path / os.fspath(path))
+    before = digest(tmp_path)
+    take: Callable[[Any], object] = {**WITH_A_PATH, **TAKES_A_PATH_TOO, "compact": compact}[name]
+    with pytest.raises(ConfigError, match=r"^[a-zA-Z0-9]+:/+b/o-0: is no local path[:;]") as raised:
+        take(path)
+    assert raised.value.exit_code == 2
+    is_of_s3 = os.fspath(path).lower().startswith("s3")
+    assert ("s3://b/o-0" in raised.value.hint) is (is_of_s3 and name in TAKES_ADDRESSES)
+    assert digest(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["CleanOptions.journal", "CleanOptions.keep_replaced", "PlanOptions.replicas"])
+def test_what_must_be_local_is_not_in_a_bucket(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^s3://b/o: is in a bucket; here only a local path is possible$"):
+        TAKES_A_PATH_TOO[name]("s3://b/o")
+
+
+@pytest.mark.parametrize("name", ["log_dir_lock", "recover", "recover, log_dir"])
+def test_nothing_is_changed_in_a_bucket(name: str) -> None:
+    with pytest.raises(KcompactError, match=r"^s3://b/o: nothing is changed in a bucket") as raised:
+        {**WITH_A_PATH, **TAKES_A_PATH_TOO}[name]("s3://b/o")
+    assert raised.value.exit_code == 4
+
+
+def test_a_local_directory_may_have_the_name_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = partition(tmp_path / "gs:" / "logs")
+    plan_options = kcompact.PlanOptions(now_ms=1_704_103_200_000)
+    for options in (
+        kcompact.CleanOptions(output="./gs:/copy"),
+        kcompact.CleanOptions(keep_replaced="./gs:/kept", journal="./gs:/journal"),
+    ):
+        result = kcompact.clean_log_dir("./gs:/logs", CONFIG, plan_options=plan_options, options=options)
+        assert (result.exit_code, result.partitions[0].status) == (0, "cleaned")
+    assert len(kcompact.read_journal("./gs:/journal")) == 2
+    assert kcompact.read_log("./gs:/logs/orders-0").files == kcompact.read_log(directory).files
+    assert kcompact.recover("./gs:/logs/orders-0", log_dir="./gs:/logs") == kcompact.recover(directory)
+    lock("./gs:/logs")
+    run_cleaner("./gs:/logs")
+    assert {"copy", "journal", "kept", "logs"} == {each.name for each in (tmp_path / "gs:").iterdir()}
 
 
 def test_a_plan_of_a_partition_that_has_gone(tmp_path: Path) -> None:
@@ -132,5 +203,7 @@ def test_refusals_name_parameters(tmp_path: Path) -> None:
     dry_run = kcompact.CleanOptions(dry_run=True)
     with pytest.raises(KcompactError) as raised:
         kcompact.clean_partition(unknown, kcompact.InProcess(), lock=None, options=dry_run)
-    hint = "If the topic is compacted, pass the setting orders:cleanup.policy=compact"
+    policy = "If the topic is compacted, pass the setting orders:cleanup.policy=compact"
+    sources = "Its own settings are read with `bootstrap_server`, or `topic_configs`, the output of kafka-configs.sh"
+    hint = f"{policy}. {sources} --describe --entity-type topics"
     assert (str(raised.value).splitlines()[1], raised.value.hint) == (hint, hint)

@@ -109,7 +109,7 @@ def command(
 
     \b
     Examples:
-      kcompact clean --dry-run --config cleanup.policy=compact /var/lib/kafka
+      kcompact clean --dry-run /var/lib/kafka
       kcompact clean --broker-config server.properties --topic 'orders*' /var/lib/kafka
       kcompact clean --force --output /backup/compacted orders-0
     """
@@ -129,6 +129,7 @@ def command(
     ):
         beside = left_out(paths, topics=plan_options.topics)
         printer = None if as_json or is_quiet else Printer(verbose=is_verbose)
+        ask = ask or bool(consent.missing_log_dirs(round_.outcomes))
         asks = consent.is_needed(round_.outcomes, clean_options, assume_yes=yes, must_ask=ask, as_json=as_json)
         _tell_notes(round_, without_doubts=asks, is_quiet=is_quiet)
         if asks:
@@ -183,9 +184,10 @@ def _refused(
     if not asks:
         return 0
     if must_ask:
-        consent.require_person(unchanged)
+        consent.require_person(round_.outcomes, unchanged)
     try:
-        if consent.is_given(round_.outcomes, options, doubts=round_.doubts):
+        overrides = round_.plan_options.overrides
+        if consent.is_given(round_.outcomes, options, overrides, doubts=round_.doubts):
             return 0
     except click.Abort:  # The end of the input.
         streams.tell("")  # The question still stands in this line.

@@ -85,7 +85,7 @@ def command(
 
     \b
     Examples:
-      kcompact plan --config cleanup.policy=compact /var/lib/kafka
+      kcompact plan /var/lib/kafka
       kcompact plan --broker-config server.properties --now 2024-03-01T00:00:00Z orders-0
       kcompact plan --explain /var/lib/kafka/orders-0
       kcompact plan --compare min.cleanable.dirty.ratio=0.1 /var/lib/kafka

@@ -74,7 +74,7 @@ def command(
 
     \b
     Examples:
-      kcompact report --config cleanup.policy=compact /var/lib/kafka/orders-0
+      kcompact report /var/lib/kafka/orders-0
       kcompact report --topic 'orders*' -o orders.html /var/lib/kafka
     """
     from kcompact.keys.counts import CountOptions

@@ -13,7 +13,7 @@ import click
 
 from kcompact.cli import options
 from kcompact.cli.failures import delivered
-from kcompact.cli.option_types import Key
+from kcompact.cli.option_types import Key, NamedFile
 from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 @click.option("--key", "keys", type=Key(), multiple=True, metavar="KEY", help="A key: text or hex:0A1B. Repeatable.")
 @click.option(
     "--keys-file",
-    type=click.File("rb"),
+    type=NamedFile("rb"),
     metavar="FILE",
     help="Also the keys in a file, one in a line: text or hex:0A1B. - is standard input.",
 )

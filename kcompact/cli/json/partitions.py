@@ -69,14 +69,17 @@ NOTE = Shape(
 # The plan
 
 
+ORIGINS = ("bootstrap-server", "topic-configs", "metadata-log", "internal-topic")
+"""Where the settings of topics and brokers come from; the last one is what Kafka creates its own topics with."""
+
 CONFIG_VALUE = Shape(
     "setting",
     Field("value", ANY, 'null when it is unknown. -1 is Kafka\'s "no limit" of some settings'),
     Field("source", nullable(choice(Source)), "null when the value is unknown"),
     Field(
         "origin",
-        nullable(choice(("bootstrap-server", "metadata-log"))),
-        "null for options, files and Kafka's defaults",
+        nullable(choice(ORIGINS)),
+        "null for options, the broker's file and Kafka's defaults",
     ),
     reads=itemgetter,
 )
@@ -116,9 +119,14 @@ PLAN = Shape(
     Field(
         "assumed",
         list_of(STRING),
-        "the names of the settings that have Kafka's defaults because nothing was read: the broker may have other "
-        "values",
+        "the names of the settings of which the topic or the broker may have other values, because nothing was read",
         "config.assumed",
+    ),
+    Field(
+        "own_settings",
+        nullable(choice(ORIGINS)),
+        "the source that has what the topic overrides; null if none has, so that it is unknown",
+        "config.own.origin",
     ),
     Field(
         "broker_config",

@@ -63,6 +63,7 @@ class MetadataKind(enum.IntEnum):
     PARTITION_CHANGE = 5
     REMOVE_TOPIC = 9
     FEATURE_LEVEL = 12
+    BROKER_REGISTRATION_CHANGE = 17
     BEGIN_TRANSACTION = 23
     END_TRANSACTION = 24
     ABORT_TRANSACTION = 25
@@ -158,9 +159,10 @@ def _partly_decoded(reader: FieldReader, kind: Message, version: int) -> Metadat
         if is_known:
             raise
         return UnknownRecord(kind.number, version)
-    if is_known and kind.number == MetadataKind.PARTITION:
-        with suppress(ValueError):  # Who leads decides nothing here.
-            fields |= read_fields(reader, _ROLES, version, flexible=True)
+    if is_known and kind.number in _NEXT_FIELDS:
+        read, following = _NEXT_FIELDS[kind.number]
+        with suppress(ValueError):  # They decide nothing of what a cleaning removes.
+            fields |= read(reader, following, version, flexible=True)
     return MetadataRecord(kind, version, fields)
 
 
@@ -456,16 +458,25 @@ _KINDS = frozenset(map(int, MetadataKind))
 
 
 def _first_fields(kind: MetadataKind, known: int, later: int) -> tuple[Callable[..., Fields], Struct, Struct]:
-    fields = METADATA_TYPES[kind].value.fields
-    return read_fields, struct(*fields[:known]), struct(*fields[:later])
+    return read_fields, _fields_of(kind, 0, known), _fields_of(kind, 0, later)
 
 
-_ROLES = struct(*METADATA_TYPES[MetadataKind.PARTITION].value.fields[3:7])
-"""The in-sync replicas, those that are added and removed, and the leader."""
+def _fields_of(kind: MetadataKind, start: int, end: int | None = None) -> Struct:
+    return struct(*METADATA_TYPES[kind].value.fields[start:end])
+
+
+_NEXT_FIELDS: dict[int, tuple[Callable[..., Fields], Struct]] = {
+    MetadataKind.PARTITION: (read_fields, _fields_of(MetadataKind.PARTITION, 3, 7)),
+    MetadataKind.REGISTER_BROKER: (read_struct, _fields_of(MetadataKind.REGISTER_BROKER, 6)),
+    MetadataKind.BROKER_REGISTRATION_CHANGE: (read_struct, _fields_of(MetadataKind.BROKER_REGISTRATION_CHANGE, 2)),
+}
+"""The fields of a known version that are read behind the first ones, if they can be: who leads a partition and is in
+sync, and which log directories a broker has."""
 _CHANGE = METADATA_TYPES[MetadataKind.PARTITION_CHANGE].value
 _FIRST_FIELDS: dict[int, tuple[Callable[..., Fields], Struct, Struct]] = {
     MetadataKind.REGISTER_BROKER: _first_fields(MetadataKind.REGISTER_BROKER, 6, 1),
     MetadataKind.UNREGISTER_BROKER: _first_fields(MetadataKind.UNREGISTER_BROKER, 1, 1),
+    MetadataKind.BROKER_REGISTRATION_CHANGE: _first_fields(MetadataKind.BROKER_REGISTRATION_CHANGE, 2, 1),
     MetadataKind.PARTITION: _first_fields(MetadataKind.PARTITION, 3, 3),
     MetadataKind.PARTITION_CHANGE: (read_struct, _CHANGE, _CHANGE),
 }

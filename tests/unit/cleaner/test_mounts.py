@@ -96,7 +96,7 @@ def test_a_file_with_a_mount_over_it_is_found_before_the_swap(
 
 
 def test_retention_finds_a_mount_over_a_file(tmp_path: Path) -> None:
-    words = "cleanup.policy=compact,delete retention.bytes=1 min.compaction.lag.ms=99999999"
+    words = "cleanup.policy=compact,delete retention.bytes=1 retention.ms=-1 min.compaction.lag.ms=99999999"
     directory = partition(tmp_path / "data", settings(words))
     other = tmp_path / "other"
     shutil.copy2(directory / LOG3, other)

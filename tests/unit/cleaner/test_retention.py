@@ -36,7 +36,8 @@ def log_of(policy: str, settings: str, *, name: str = "orders-0") -> LogSpec:
 
 
 def clean(spec: LogSpec, path: Path, options: CleanOptions, **settings: str) -> RoundResult:
-    config = {**spec.settings, **settings}
+    # Both limits are named: by one alone nothing is deleted from a topic that no source knows.
+    config = {"retention.bytes": "-1", "retention.ms": "604800000", **spec.settings, **settings}
     return clean_log_dir(path, config, plan_options=PlanOptions(now_ms=spec.now_ms), options=options)
 
 
@@ -169,6 +170,7 @@ def test_partitions_that_only_lose_segments_come_first(disk: SmallDisk) -> None:
     log_writer.write(others, disk.root / "data")
     disk.leave(SHORT)
     config = {"min.cleanable.dirty.ratio": "0", "segment.bytes": "30000", "retention.ms": "0"}
+    config |= {"retention.bytes": "-1"}
     config |= {"orders:cleanup.policy": "compact", "events:cleanup.policy": "delete"}
     plan_options = PlanOptions(now_ms=compacted.now_ms)
     result = clean_log_dir(directory.parent, config, plan_options=plan_options, options=RETAIN)
@@ -183,7 +185,7 @@ def two_logs(path: Path, settings: str) -> tuple[PlanOptions, dict[str, str]]:
     spec = log_of("compact,delete", f"{EXPIRING} segment.bytes=90000", name="a-0")
     log_writer.write(spec, path)
     log_writer.write(log_of("compact,delete", f"{EXPIRING} segment.bytes=90000 {settings}", name="b-0"), path)
-    return PlanOptions(now_ms=spec.now_ms), dict(spec.settings)
+    return PlanOptions(now_ms=spec.now_ms), {"retention.bytes": "-1", **spec.settings}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.cleaner.service import Cleaner
 from kcompact.config.broker_config import BrokerConfig
+from kcompact.config.settings import TopicOverrides
 from kcompact.errors import (
     CleaningAbortedError,
     ConfigError,
@@ -115,7 +116,7 @@ def test_a_continued_copy_keeps_only_what_holds_back_the_same(end: int, is_kept:
     def copy(end: int) -> RoundResult:
         other = tmp_path / f"replica-{end}"
         if not other.exists():
-            partition(other, f"log now=10:00\n0: {' '.join(f'k{number}=1' for number in range(end))}")
+            partition(other, f"log now=10:00 hw={end}\n0: {' '.join(f'k{number}=1' for number in range(end))}")
         plan = replace(PLAN, force=True, replicas=(other,))
         return clean_log_dir(log_dir, COMPACT, plan_options=plan, options=CleanOptions(output=tmp_path / "out"))
 
@@ -204,7 +205,7 @@ def test_a_path_is_text_or_an_object(path_of: Callable[[Path], Any], tmp_path: P
         ({"orders:cleanup.policy": "compact"}, "cleaned"),
         ({**COMPACT, "min.compaction.lag.ms": "86400000"}, "skipped"),
         ({"cleanup.policy": "delete"}, "skipped"),
-        ({"log.cleanup.policy": "compact"}, "cleaned"),
+        ({"log.cleanup.policy": "compact"}, "failed"),  # The topic may have another, which nobody knows.
         ({}, "failed"),
     ],
 )
@@ -287,17 +288,21 @@ def test_an_empty_path_is_not_the_current_directory(
 
 def test_a_doubtful_time_is_in_the_notes(tmp_path: Path) -> None:
     partition(tmp_path)
-    too_early = PlanOptions(now_ms=log_dsl.time_of("08:00"), broker_config=BrokerConfig())
+    known = replace(
+        PLAN, broker_config=BrokerConfig(), topic_configs={"orders": TopicOverrides(values=COMPACT, origin="a test")}
+    )
+    too_early = replace(known, now_ms=log_dsl.time_of("08:00"))
     (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=too_early, options=CleanOptions(dry_run=True)).notes
     assert "but the newest segment of orders-0 has the time" in note.text
-    known = replace(PLAN, broker_config=BrokerConfig())
     assert clean_log_dir(tmp_path, COMPACT, plan_options=known).notes == ()
 
 
 def test_assumed_settings_are_in_the_notes(tmp_path: Path) -> None:
     partition(tmp_path)
-    (note,) = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes
-    assert "Kafka's defaults are assumed, and decide here, for min.cleanable.dirty.ratio, " in note.text
+    of_broker, of_topic = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes
+    assert "Kafka's defaults are assumed, and decide here, for min.cleanable.dirty.ratio, " in of_broker.text
+    assert of_topic.code is NoteCode.UNKNOWN_SETTINGS
+    assert "--config cleanup.policy=compact decides for orders" in of_topic.text
 
 
 # --- Side by side -----------------------------------------------------------------------------------------

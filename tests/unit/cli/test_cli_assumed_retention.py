@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kcompact.config import admin_client
-from kcompact.config.admin_client import LiveCluster, LiveTopic
-from kcompact.config.settings import Source
+from kcompact.config.admin_client import LiveCluster
+from kcompact.config.settings import Source, TopicOverrides
 from kcompact.format.properties import encode_uuid
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import digest, kcompact, server_properties
@@ -136,7 +136,7 @@ def test_a_running_broker_shows_its_own_settings(
     live = LiveCluster(
         address="host:1",
         cluster_id=CLUSTER_ID,
-        topics={"orders": LiveTopic(topic_id=encode_uuid(ORDERS), overrides={})},
+        topics={"orders": TopicOverrides(values={}, origin="bootstrap-server", topic_id=encode_uuid(ORDERS))},
         cluster_defaults={},
         brokers=brokers,
     )
@@ -149,9 +149,10 @@ def test_a_refused_partition_does_not_stop_the_others(tmp_path: Path) -> None:
         log_writer.write(log_dsl.parse(LOG.replace("now=10:00", f"now=10:00 name={name}")), tmp_path)
     journal = tmp_path.parent / f"{tmp_path.name}.jsonl"
     arguments = ("--engine", "in-process", "--json", "--apply-retention", *DELETE.split())
-    ran = kcompact(
-        "clean", *arguments, *A_MONTH_LATER, "--config", "users:retention.ms=1", "--journal", journal, tmp_path
-    )
+    limits = ("--config", "*:retention.bytes=-1", "--config", "users:retention.ms=1")
+    write(tmp_path, {log(): batches(topic("orders", ORDERS, cleanup_policy="delete"))})
+    selected = ("--topic", "orders", "--topic", "users", "--journal", journal)
+    ran = kcompact("clean", *arguments, *A_MONTH_LATER, *limits, *selected, tmp_path)
     statuses = {entry["topic"]: entry["status"] for entry in ran.json["partitions"]}
     assert (ran.code, statuses) == (4, {"orders": "failed", "users": "deleted"})
     assert [line["topic"] for line in map(json.loads, journal.read_text().splitlines())] == ["users", "users"]

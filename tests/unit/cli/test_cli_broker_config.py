@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from kcompact.config import admin_client
-from kcompact.config.admin_client import LiveCluster, LiveTopic
+from kcompact.config.admin_client import LiveCluster
 from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.config.settings import TopicOverrides
 from kcompact.format.properties import encode_uuid
 from kcompact.views.findings import FINE, FINE_AS_FAR_AS_READ
 from tests.support.command_line import (
@@ -27,7 +29,9 @@ from tests.support.command_line import (
 from tests.support.metadata_log import ORDERS, batches, log, of_broker, topic, write
 
 AT = ("--now", NOW)
-POLICY = ("--config", "cleanup.policy=compact")
+COMPACTED = {"cleanup.policy": "compact"}
+POLICY = ("--topic-configs", str(Path(__file__).parents[2] / "support" / "examples" / "compacted-orders.json"))
+"""What the topic has of its own is known, so all that is assumed is the broker's."""
 CLEAN = ("clean", "--engine", "in-process", "--json", *AT)
 KRAFT = "process.roles=broker\nnode.id=1\n"
 OLD_LOG = """\
@@ -186,7 +190,8 @@ NAMES = "segment.bytes, segment.index.bytes, index.interval.bytes, log.cleaner.e
 def test_one_note_names_what_decides_and_is_assumed(tmp_path: Path) -> None:
     partition(tmp_path / "logs")
     partition(tmp_path / "logs", settings("name=users-0"))
-    ran = plan(*POLICY, tmp_path / "logs")
+    (topics := tmp_path / "topics.json").write_text(json.dumps(dict.fromkeys(("orders", "users"), COMPACTED)))
+    ran = plan("--topic-configs", topics, tmp_path / "logs")
     deciding = f"min.cleanable.dirty.ratio, min.compaction.lag.ms, delete.retention.ms, {NAMES}"
     assert note_of(ran) == (
         f"note: no server.properties that names {tmp_path / 'logs'} was read: Kafka's defaults are assumed, and decide "
@@ -299,7 +304,9 @@ def test_a_cluster_that_shows_the_settings(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "logs" / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
 
     def live(*, is_up: bool) -> LiveCluster:
-        orders = LiveTopic(topic_id=encode_uuid(ORDERS), overrides={"cleanup.policy": "compact"})
+        orders = TopicOverrides(
+            values={"cleanup.policy": "compact"}, origin="bootstrap-server", topic_id=encode_uuid(ORDERS)
+        )
         brokers: dict[int, Any] = {1: []} if is_up else {}
         return LiveCluster(
             address="host:1", cluster_id="c", topics={"orders": orders}, cluster_defaults={}, brokers=brokers
@@ -334,7 +341,8 @@ def test_a_file_of_something_else_deletes_nothing(kind: str, tmp_path: Path) -> 
     partition(log_dir, OLD_LOG)
     file = given(kind, log_dir)
     before = digest(log_dir)
-    retention = ("--config", "cleanup.policy=delete", "--apply-retention", *A_MONTH_LATER)
+    (topics := tmp_path / "topics.json").write_text('{"orders": {"cleanup.policy": "delete"}}')
+    retention = ("--topic-configs", topics, "--apply-retention", *A_MONTH_LATER)
     clean = ("clean", "--engine", "in-process", "--yes", *retention, "--broker-config", file)
     ran = kcompact(*clean, log_dir)
     assert (ran.code, ran.out) == (2, "")

@@ -99,7 +99,10 @@ def test_real_directories(name: str, tmp_path: Path) -> None:
 # Consent
 
 
-QUESTION = b"Clean 1 partition, 419 B of segments? Each segment that is replaced is deleted. [y/N]: "
+QUESTION = (
+    b"Clean 1 partition, 419 B of segments? Each segment that is replaced is deleted. "
+    b"--config cleanup.policy=compact decides for orders. [y/N]: "
+)
 
 
 def on_terminal(arguments: Sequence[str | Path], *, typed_ahead: str, answer: str, is_piped: bool) -> tuple[int, bytes]:

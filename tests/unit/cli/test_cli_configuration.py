@@ -15,9 +15,9 @@ from kafka.errors import KafkaConnectionError
 
 from fixtures import checkout
 from kcompact.config import admin_client
-from kcompact.config.admin_client import LiveCluster, LiveTopic
+from kcompact.config.admin_client import LiveCluster
 from kcompact.config.metadata_log import METADATA_DIRECTORY
-from kcompact.config.settings import Source
+from kcompact.config.settings import Source, TopicOverrides
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
 from kcompact.plan.options import PlanOptions
@@ -91,7 +91,10 @@ STRENGTHS: list[tuple[list[MetadataRecord], tuple[str, ...], tuple[object, ...]]
     ([*WITH_RATIO, ALL, NODE], (), (0.4, "topic-override", "metadata-log")),
     ([*COMPACTED, ALL, NODE], ("--config", f"{BROKER_RATIO}=0.6"), (0.6, "option", None)),
     ([*WITH_RATIO, ALL, NODE], ("--config", f"{BROKER_RATIO}=0.6"), (0.4, "topic-override", "metadata-log")),
-    ([*WITH_RATIO, ALL, NODE], ("--config", f"{RATIO}=0.7"), (0.7, "option", None)),
+    ([*WITH_RATIO, ALL, NODE], ("--config", f"{RATIO}=0.7"), (0.4, "topic-override", "metadata-log")),
+    ([*WITH_RATIO, ALL, NODE], ("--config", f"orders:{RATIO}=0.7"), (0.7, "option", None)),
+    ([*WITH_RATIO, ALL, NODE], ("--config", f"*:{RATIO}=0.7"), (0.7, "option", None)),
+    ([*COMPACTED, ALL, NODE], ("--config", f"{RATIO}=0.7"), (0.7, "option", None)),
     (COMPACTED, ("--broker-config",), (0.8, "broker-config", None)),
     ([*COMPACTED, ALL], ("--broker-config",), (0.2, "cluster-default", "metadata-log")),
 ]
@@ -143,10 +146,14 @@ def test_without_metadata_the_policy_is_unknown(tmp_path: Path) -> None:
 def test_broker_config_names_itself(tmp_path: Path) -> None:
     partition(tmp_path / "logs")
     file = server_properties(tmp_path / "logs", text="log.cleanup.policy=compact\nlog.retention.hours=2")
-    entry = entry_of("--broker-config", file, tmp_path / "logs")
+    (topics := tmp_path / "topics.json").write_text('{"orders": {}}')
+    options = ("--broker-config", file, "--topic-configs", topics)
+    entry = entry_of(*options, tmp_path / "logs")
     assert told(entry, "cleanup.policy") == ("compact", "broker-config", None)
     assert told(entry, "retention.ms") == (7_200_000, "broker-config", None)
-    out = kcompact("inspect", "--broker-config", file, tmp_path / "logs").out
+    unknown = entry_of("--broker-config", file, tmp_path / "logs")
+    assert told(unknown, "cleanup.policy") == told(unknown, "retention.ms") == (None, None, None)
+    out = kcompact("inspect", *options, tmp_path / "logs").out
     assert "  policy   compact (--broker-config)\n" in out
 
 
@@ -309,7 +316,11 @@ def answer(**settings: Any) -> LiveCluster:
     fields: dict[str, Any] = {
         "address": "host:1",
         "cluster_id": CLUSTER_ID,
-        "topics": {"orders": LiveTopic(topic_id=encode_uuid(ORDERS), overrides={"cleanup.policy": "compact"})},
+        "topics": {
+            "orders": TopicOverrides(
+                values={"cleanup.policy": "compact"}, origin="bootstrap-server", topic_id=encode_uuid(ORDERS)
+            )
+        },
         "cluster_defaults": {BROKER_RATIO: "0.2"},
         "brokers": {1: [(Source.BROKER_CONFIG, {BROKER_RATIO: "0.3"}), (Source.BROKER_OVERRIDE, {})]},
     }
@@ -338,7 +349,7 @@ ANSWERS: list[tuple[dict[str, Any], tuple[str, ...], str, tuple[object, ...], st
         "this user may not read the settings of broker 1 (DescribeConfigs on the cluster)",
     ),
     (
-        {"topics": {"orders": LiveTopic(topic_id=None, overrides={})}},
+        {"topics": {"orders": TopicOverrides(values={}, origin="bootstrap-server", topic_id=None)}},
         (),
         "policy-delete",
         (0.3, "broker-config", "bootstrap-server"),
@@ -393,7 +404,7 @@ def test_a_live_cluster_makes_up_for_a_damaged_log(tmp_path: Path, monkeypatch: 
 
 def test_what_a_live_cluster_contradicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log_dir = broker(tmp_path, *NOT_COMPACTED)
-    other_id = {"orders": LiveTopic(topic_id=encode_uuid(OTHER), overrides={})}
+    other_id = {"orders": TopicOverrides(values={}, origin="bootstrap-server", topic_id=encode_uuid(OTHER))}
     monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: answer(topics=other_id))
     assert "stale replica" in entry_of(*LIVE, log_dir)["error"]
     monkeypatch.setattr(admin_client, "ask_cluster", lambda *_, **__: answer(cluster_id="another"))
@@ -484,7 +495,11 @@ def test_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == LiveCluster(
         address="host:1",
         cluster_id="c",
-        topics={"orders": LiveTopic(topic_id=encode_uuid(ORDERS), overrides={"cleanup.policy": "compact"})},
+        topics={
+            "orders": TopicOverrides(
+                values={"cleanup.policy": "compact"}, origin="bootstrap-server", topic_id=encode_uuid(ORDERS)
+            )
+        },
         cluster_defaults={"log.cleanup.policy": "delete"},
         brokers={
             1: [

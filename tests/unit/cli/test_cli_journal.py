@@ -44,7 +44,7 @@ def test_a_cleaning_has_two_lines(tmp_path: Path) -> None:
 
 
 def test_it_has_what_is_held_back_and_for_whom(tmp_path: Path) -> None:
-    directory, other = partition(tmp_path / "logs"), partition(tmp_path / "other", "log now=10:00\n0: a=1 b=2")
+    directory, other = partition(tmp_path / "logs"), partition(tmp_path / "other", "log now=10:00 hw=2\n0: a=1 b=2")
     assert clean("--journal", tmp_path / "journal", "--replica", tmp_path / "other", directory).code == 0
     begin, _ = lines(tmp_path / "journal")
     assert begin["held_back_from_offset"] == 2
@@ -159,7 +159,8 @@ def test_without_the_option_it_is_this_users(tmp_path: Path, monkeypatch: pytest
 def test_a_deletion_has_no_counts(tmp_path: Path) -> None:
     """What was not measured is null in a line of the journal, not 0."""
     directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
-    policy = ("--config", "cleanup.policy=delete", "--config", "retention.ms=1")
+    settings = ("cleanup.policy=delete", "retention.ms=1", "retention.bytes=-1")
+    policy = [word for setting in settings for word in ("--config", setting)]
     ran = clean("--apply-retention", "--journal", journal, *policy, directory)
     assert ran.partition["status"] == "deleted", ran
     _, end = read_journal(journal)

@@ -31,7 +31,8 @@ from tests.support.command_line import (
 )
 
 CLEAN = ("clean", "--engine", "in-process", *COMPACT)
-RETAIN = ("--apply-retention", "--config", "retention.ms=0", "--config", "cleanup.policy=compact,delete", "--now", NOW)
+LIMITS = ("--config", "*:retention.ms=0", "--config", "*:retention.bytes=-1")
+RETAIN = ("--apply-retention", *LIMITS, "--config", "*:cleanup.policy=compact,delete", "--now", NOW)
 STAGING = ".kcompact-0123456789abcdef"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-from tests.support.command_line import COMPACT, digest, kcompact, partition
+from tests.support.command_line import COMPACT, EVERY_COMMAND, digest, kcompact, partition
 
 # Commands and options
 
@@ -72,6 +74,95 @@ def test_an_empty_path_is_not_the_current_directory(
     assert (ran.code, ran.out) == (2, "")
     assert f"Invalid value for '{name}': the path is empty; for the current directory use .\n" in ran.err
     assert digest(tmp_path) == before
+
+
+# Paths of other stores
+
+
+def path_parameters() -> Iterator[tuple[str, click.Parameter]]:
+    """Yield each parameter of each command that is a path, by its type or by its name in the help."""
+    for name, command in EVERY_COMMAND.items():
+        for parameter in command.params:
+            is_path = isinstance(parameter.type, click.Path | click.File)
+            if is_path or parameter.metavar in ("PATH...", "LOG_DIR...", "DIR", "FILE"):
+                yield name, parameter
+
+
+@pytest.mark.parametrize("value", ["s3a://backups/o", "S3:/backups/o", "gs:/backups/o"])
+@pytest.mark.parametrize(
+    ("name", "parameter"), [pytest.param(*each, id=f"{each[0]} {each[1].name}") for each in path_parameters()]
+)
+def test_no_command_takes_another_store_for_a_local_directory(
+    name: str, parameter: click.Parameter, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    is_option = isinstance(parameter, click.Option)
+    beside = [each for each in EVERY_COMMAND[name].params if each.required and each is not parameter]
+    ran = kcompact(name, *([parameter.opts[0]] if is_option else []), value, *("orders-0" for _ in beside))
+    assert (ran.code, ran.out) == (2, "")
+    shown_as = parameter.opts[0] if is_option else parameter.metavar
+    assert f"'{shown_as}'" in ran.err or f"/ '{parameter.opts[-1]}'" in ran.err
+    assert f": '{value}' is no local path" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["clean", "--output", "s3n://backups/o", "logs"],
+            "'s3n://backups/o' is no local path: the address of a bucket is s3://BUCKET/PREFIX. "
+            "Pass s3://backups/o. A local one of that name: ./s3n:/backups/o\n",
+        ),
+        (
+            ["plan", "hdfs://nn:8020/o"],
+            "'hdfs://nn:8020/o' is no local path: other stores than s3://BUCKET/PREFIX are neither read nor written. "
+            "The tools of that store copy from and to a local path. A local one of that name: ./hdfs:/nn:8020/o\n",
+        ),
+        (
+            ["records", "--output", "s3a://backups/x.csv", "logs"],
+            "'s3a://backups/x.csv' is no local path; here only a local path is possible. "
+            "The tools of that store copy from and to a local path. A local one of that name: ./s3a:/backups/x.csv\n",
+        ),
+        (["records", "--output", "s3://backups/x.csv", "logs"], "'s3://backups/x.csv' is in a bucket; here only a"),
+        (["search-key", "--keys-file", "s3://backups/keys", "logs"], "'s3://backups/keys' is in a bucket; here only a"),
+    ],
+)
+def test_what_to_pass_instead_of_another_store(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Local directories and files that have the names are not used."""
+    monkeypatch.chdir(tmp_path)
+    for each in arguments[1:]:
+        if ":/" in each:
+            partition(tmp_path / each)
+    before = digest(tmp_path)
+    ran = kcompact(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert digest(tmp_path) == before
+
+
+def test_a_local_directory_may_have_the_name_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    partition(tmp_path / "gs:" / "logs")
+    (tmp_path / "gs:" / "keys").write_text("no such key\n")
+    clean = ("clean", *COMPACT, "--engine", "in-process")
+    for arguments in (
+        ("plan", *COMPACT, "./gs:/logs"),
+        ("plan", *COMPACT, ".//gs://logs/orders-0"),
+        ("records", "--output", "./gs:/records.csv", "./gs:/logs"),
+        ("search-key", "--keys-file", "./gs:/keys", "./gs:/logs"),
+        (*clean, "--output", "./gs:/copy", "./gs:/logs"),
+        (*clean, "--journal", "./gs:/journal", "--keep-replaced", "./gs:/kept", "./gs:/logs"),
+        ("restore", "./gs:/kept"),
+        (*clean, "--output", "a:b/copy", "gs:"),
+    ):
+        ran = kcompact(*arguments)
+        assert ran.code == (4 if arguments[-1] == "gs:" else 0), ran.err
+    names = {each.name for each in (tmp_path / "gs:").iterdir()}
+    assert names >= {"logs", "records.csv", "copy", "journal", "kept"}
+    assert [each.name for each in tmp_path.iterdir()] == ["gs:"]
 
 
 # The time

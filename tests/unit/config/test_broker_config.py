@@ -16,6 +16,7 @@ from kcompact.config.layers import merged_config, topic_config
 from kcompact.config.server_properties import read_broker_config
 from kcompact.config.settings import parse_override
 from kcompact.errors import ConfigError
+from tests.support.log_writer import NO_OVERRIDES
 
 
 @pytest.fixture
@@ -159,12 +160,13 @@ def test_what_a_provider_has_is_unknown_and_not_the_default() -> None:
         "log.roll.hours": "${env:ROLL}",
         "log.roll.ms": "7",
     }
-    config = merged_config("orders", overrides=(), broker=BrokerConfig(properties=properties))
+    broker = BrokerConfig(properties=properties)
+    config = merged_config("orders", overrides=(), own=NO_OVERRIDES, broker=broker)
     assert config.unresolved == {"log.cleaner.enable", "retention.ms"}  # log.roll.ms is stronger than log.roll.hours.
     assert (config.log_cleaner_enable, config.retention_ms, config.segment_ms) == (True, 604_800_000, 7)
     assert config.assumed == ("retention.ms", "log.cleaner.enable")
     option = parse_override("log.cleaner.enable=false")
-    known = merged_config("orders", overrides=[option], broker=BrokerConfig(properties=properties))
+    known = merged_config("orders", overrides=[option], own=NO_OVERRIDES, broker=broker)
     assert (known.assumed, known.log_cleaner_enable) == (("retention.ms",), False)
 
 
@@ -176,7 +178,11 @@ def test_without_providers_such_a_value_is_wrong() -> None:
 def test_what_is_assumed() -> None:
     assert "log.cleaner.enable" in topic_config("orders").assumed
     assert "cleanup.policy" not in topic_config("orders").assumed  # It is unknown.
-    assert topic_config("orders", broker_properties={}).assumed == ()
+    assert topic_config("orders", own=NO_OVERRIDES, broker_properties={}).assumed == ()
+    assert "retention.ms" not in topic_config("orders", broker_properties={}).assumed  # It is unknown.
+    of_broker = topic_config("orders", broker_properties={"log.cleaner.min.cleanable.ratio": "0.1"})
+    assert "min.cleanable.dirty.ratio" in of_broker.assumed  # The topic may have another.
+    assert "log.cleaner.enable" not in of_broker.assumed
     ratio = parse_override("min.cleanable.dirty.ratio=0.5")
     assert "min.cleanable.dirty.ratio" not in topic_config("orders", overrides=[ratio]).assumed
     assert merged_config("orders", overrides=(), broker=UNKNOWN_BROKER) == topic_config("orders")

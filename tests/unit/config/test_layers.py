@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kcompact.config.layers import topic_config
-from kcompact.config.settings import Override, TopicConfig, parse_override
+from kcompact.config.settings import (
+    UNKNOWN_OVERRIDES,
+    DynamicConfig,
+    Override,
+    Source,
+    TopicOverrides,
+    parse_override,
+)
 from kcompact.errors import ConfigError
+from tests.support.log_writer import NO_OVERRIDES
 
 RETENTION = "delete.retention.ms"
 BROKER_RETENTION = "log.cleaner.delete.retention.ms"
@@ -31,8 +39,56 @@ BROKER_RETENTION = "log.cleaner.delete.retention.ms"
     ],
 )
 def test_the_strongest_source_wins(overrides: list[str], broker: dict[str, str], expected: int) -> None:
-    config = topic_config("orders", overrides=[parse_override(text) for text in overrides], broker_properties=broker)
+    overrides_of = [parse_override(text) for text in overrides]
+    for own in (UNKNOWN_OVERRIDES, NO_OVERRIDES):
+        config = topic_config("orders", overrides=overrides_of, own=own, broker_properties=broker)
+        assert config.delete_retention_ms == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], 5),
+        ([f"{RETENTION}=3"], 5),
+        ([f"{BROKER_RETENTION}=3"], 5),
+        ([f"orders:{RETENTION}=3"], 3),
+        ([f"ord*:{RETENTION}=3"], 3),
+        ([f"*:{RETENTION}=3"], 3),
+        ([f"Ord*:{RETENTION}=3"], 5),
+        ([f"orders:{RETENTION}=3", f"*:{RETENTION}=4"], 4),
+    ],
+)
+def test_what_a_topic_has_of_its_own_gives_way_to_its_name_only(overrides: list[str], expected: int) -> None:
+    own = TopicOverrides(values={RETENTION: "5"}, origin="metadata-log")
+    config = topic_config("orders", overrides=[parse_override(text) for text in overrides], own=own)
     assert config.delete_retention_ms == expected
+
+
+OF_THE_BROKER = {"log.cleanup.policy": "compact,delete", "log.retention.ms": "7", "log.retention.bytes": "8"}
+OF_ALL_BROKERS = DynamicConfig(origin="metadata-log", layers=[(Source.CLUSTER_DEFAULT, OF_THE_BROKER)])
+UNKNOWN = (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], UNKNOWN),
+        (["log.cleanup.policy=compact", "log.retention.ms=1", "log.retention.bytes=2"], UNKNOWN),
+        (["other:cleanup.policy=compact"], UNKNOWN),
+        (["cleanup.policy=compact"], ("compact", None, None)),
+        (["orders:cleanup.policy=delete", "cleanup.policy=compact", "retention.ms=3"], ("delete", 3, None)),
+        (["or*:retention.ms=3", "retention.bytes=4"], (None, 3, 4)),
+    ],
+)
+def test_no_value_for_all_topics_is_the_policy_or_the_retention_of_one_that_nobody_knows(
+    overrides: list[str], expected: tuple[object, ...]
+) -> None:
+    parsed = [parse_override(text) for text in overrides]
+    for dynamic in (None, OF_ALL_BROKERS):
+        config = topic_config("orders", overrides=parsed, broker_properties=OF_THE_BROKER, dynamic=dynamic)
+        assert (config.policy_text, config.retention_ms, config.retention_bytes) == expected
+    known = topic_config("orders", own=NO_OVERRIDES, broker_properties=OF_THE_BROKER)
+    assert (known.policy_text, known.retention_ms, known.retention_bytes) == ("compact,delete", 7, 8)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +108,8 @@ def test_broker_names_and_topic_names(
     broker_name: str, topic_name: str, value: str, field: str, expected: object
 ) -> None:
     for config in (
-        topic_config("orders", broker_properties={broker_name: value}),
-        topic_config("orders", overrides=[Override(name=broker_name, value=value)]),
+        topic_config("orders", own=NO_OVERRIDES, broker_properties={broker_name: value}),
+        topic_config("orders", own=NO_OVERRIDES, overrides=[Override(name=broker_name, value=value)]),
         topic_config("orders", overrides=[Override(name=topic_name, value=value)]),
         topic_config("orders", overrides=[Override(name=topic_name, value=value, topic="orders")]),
     ):
@@ -66,8 +122,8 @@ def test_a_setting_that_only_brokers_have() -> None:
 
 
 def test_settings_that_cleaning_does_not_use_are_accepted() -> None:
-    assert topic_config("orders", overrides=[parse_override("compression.type=zstd")]) == TopicConfig()
-    assert topic_config("orders", overrides=[parse_override("log.flush.interval.ms=1")]) == TopicConfig()
+    for text in ("compression.type=zstd", "log.flush.interval.ms=1"):
+        assert topic_config("orders", overrides=[parse_override(text)]) == topic_config("orders")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +136,7 @@ def test_settings_that_cleaning_does_not_use_are_accepted() -> None:
     ],
 )
 def test_retention_in_other_units(properties: dict[str, str], expected: int) -> None:
-    assert topic_config("orders", broker_properties=properties).retention_ms == expected
+    assert topic_config("orders", own=NO_OVERRIDES, broker_properties=properties).retention_ms == expected
     with pytest.raises(ConfigError, match=r"log\.retention\.hours: 'x'"):
         topic_config("orders", broker_properties=properties | {"log.retention.hours": "x"})
 
@@ -123,8 +179,9 @@ def test_internal_topics_have_their_own_defaults() -> None:
     config = topic_config("__consumer_offsets", broker_properties={"log.cleanup.policy": "delete"})
     assert config.compacts
     assert config.segment_bytes == 104_857_600
-    changed = topic_config("__consumer_offsets", overrides=[parse_override("segment.bytes=2000000")])
-    assert changed.segment_bytes == 2_000_000
+    for text, expected in (("segment.bytes", 104_857_600), ("__consumer_offsets:segment.bytes", 2_000_000)):
+        changed = topic_config("__consumer_offsets", overrides=[parse_override(f"{text}=2000000")])
+        assert changed.segment_bytes == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kcompact.config.metadata_log import (
     METADATA_DIRECTORY,
     ClusterMetadata,
     check_topic_id,
-    cluster_config,
+    dynamic_config,
     read_cluster_metadata,
 )
 from kcompact.config.settings import Source
@@ -37,11 +37,14 @@ from tests.support.metadata_log import (
 from tests.support.metadata_records import (
     AbortTransaction,
     BeginTransaction,
+    BrokerRegistrationChangeRecord,
     EndTransaction,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
+    UnregisterBrokerRecord,
 )
 
 Rows = Sequence[MetadataRecord | bytes]
@@ -118,13 +121,24 @@ def test_brokers(tmp_path: Path) -> None:
     metadata = read(tmp_path / "log-dir", {log(): batches(rows)})
     assert metadata.cluster_defaults == {"log.cleanup.policy": "compact"}
     assert metadata.broker_configs == {1: {"log.segment.bytes": "2000000"}}
-    config = cluster_config(metadata, "orders", node_id=1)
-    assert config is not None
-    assert dict(config.broker) == {
-        Source.CLUSTER_DEFAULT: {"log.cleanup.policy": "compact"},
-        Source.BROKER_OVERRIDE: {"log.segment.bytes": "2000000"},
-    }
-    assert cluster_config(metadata, "users", node_id=1) is None
+    defaults = {Source.CLUSTER_DEFAULT: {"log.cleanup.policy": "compact"}}
+    own = {Source.BROKER_OVERRIDE: {"log.segment.bytes": "2000000"}}
+    assert dict(dynamic_config(metadata, node_id=1).layers) == defaults | own
+    assert dict(dynamic_config(metadata, node_id=None).layers) == defaults
+
+
+def test_the_log_directories_of_brokers(tmp_path: Path) -> None:
+    one, other = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+    rows: Rows = [
+        RegisterBrokerRecord(1, (), (one,)),
+        RegisterBrokerRecord(2, (), (one, other)),
+        RegisterBrokerRecord(3, (), (other,)),
+        BrokerRegistrationChangeRecord(1, (one, other)),
+        BrokerRegistrationChangeRecord(2),
+        UnregisterBrokerRecord(3),
+    ]
+    metadata = read(tmp_path / "log-dir", {log(): batches(rows)})
+    assert metadata.log_dirs == {1: (one, other), 2: (one, other)}
 
 
 # Snapshots

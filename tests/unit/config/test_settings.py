@@ -7,11 +7,13 @@ import pytest
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import INT_MAX, LONG_MAX, Override, TopicConfig, parse_override
 from kcompact.errors import ConfigError
+from tests.support.log_writer import NO_OVERRIDES
 
 
 def test_kafkas_defaults() -> None:
     config = topic_config("orders")
-    assert config == TopicConfig()
+    assert config == TopicConfig(retention_bytes=None, retention_ms=None)
+    assert topic_config("orders", own=NO_OVERRIDES).policy_text == "delete"
     assert config.cleanup_policy is None
     assert not config.compacts
     assert config.policy_text is None

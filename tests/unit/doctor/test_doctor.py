@@ -23,7 +23,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.walk import gravest_exit_code
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
-from tests.support.sick_log_dirs import COMPACT, NOW, SICKNESSES, healthy, properties_file
+from tests.support.sick_log_dirs import COMPACT, NOW, SICKNESSES, TOPICS, healthy, properties_file
 
 DOCS = Path(__file__).parents[3] / "docs" / "doctor.md"
 
@@ -33,6 +33,9 @@ def doctor(log_dir: Path, *options: str) -> Ran:
     file = log_dir.with_name("server.properties")
     if "--broker-config" not in options and file.exists():
         options = (*options, "--broker-config", str(file))
+    topics = log_dir.with_name(TOPICS)
+    if topics.exists():
+        options = (*options, "--topic-configs", str(topics))
     others = [path for path in (log_dir.with_name("other"),) if path.exists()]
     now = () if "--now" in options else ("--now", NOW)
     return kcompact("doctor", "--json", *now, *options, log_dir, *others)
@@ -85,9 +88,12 @@ SIDE_EFFECTS: dict[str, set[str]] = {
     "replaced_by_a_torn_segment": {"uncleanable-batch"},
     "swap_of_zeros": {"leftovers"},
     "two_metadata_logs": {"refused"},  # They are empty directories.
+    "no_policy": {"assumed-settings"},
+    "two_topics_of_an_id": {"assumed-settings"},  # Nothing is known of the second one.
+    "move_that_has_not_ended": {"future-directory"},
     # The metadata log of the tests has no indexes.
     "topic_that_was_created_again": {"missing-index"},
-    "topic_that_the_cluster_does_not_have": {"missing-index"},
+    "topic_that_the_cluster_does_not_have": {"missing-index", "assumed-settings"},
     "lags_in_wrong_order_in_the_cluster": {"missing-index"},
 }
 """What else a sickness causes."""
@@ -179,7 +185,8 @@ def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
     healthy(tmp_path / "logs")
     for number in range(8):
         (tmp_path / "logs" / f"lost+found{number}").mkdir()
-    options = (*COMPACT, "--now", NOW, "--broker-config", str(tmp_path / "server.properties"))
+    files = ("--broker-config", tmp_path / "server.properties", "--topic-configs", tmp_path / TOPICS)
+    options = (*COMPACT, "--now", NOW, *files)
     ran = kcompact("doctor", *options, tmp_path / "logs")
     assert ran.code == 4
     assert ran.out.count("lost+found") == 5 * 4

@@ -180,6 +180,7 @@ VERDICTS: list[tuple[Reason, PartitionLog, TopicConfig, dict[str, object]]] = [
     (Reason.INTERNAL, OF_COORDINATOR, CONFIG, {"force": True}),
     (Reason.DIRTY_RATIO, OF_COORDINATOR, CONFIG, {"include_internal": True}),
     (Reason.INTERNAL, METADATA, CONFIG, {"include_internal": True}),
+    (Reason.PAUSED_BY_MOVE, replace(LOG, moves=(Path("/d2/orders-0.0-future"),)), CONFIG, {"force": True}),
     (Reason.LEFTOVERS, replace(LOG, leftovers=("x.log.swap",)), CONFIG, {"force": True}),
     (Reason.LEFTOVERS, replace(LOG, staging=(".kcompact-7f",)), CONFIG, {}),
     (Reason.CORRUPT, replace(LOG, damage=(DAMAGE,)), CONFIG, {"force": True}),

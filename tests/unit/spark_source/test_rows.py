@@ -345,7 +345,9 @@ def test_a_batch_that_is_too_large_for_the_memory_names_the_option(tmp_path: Pat
         ("empty", "neither a partition directory nor a log directory"),
         ("none-0", "neither a partition directory"),
         ("link-0", "a symbolic link"),
-        ("s3://bucket/logs", "not a path of a local or mounted file system"),
+        ("s3://bucket/logs", "s3://bucket/logs: is in a bucket; here only a local path is possible"),
+        ("abfs+x://bucket/logs", "is no local path; here only a local path is possible"),
+        ("GS://bucket/*", "is no local path; here only a local path is possible"),
     ],
 )
 def test_a_path_that_is_no_log_is_an_error(path: str, words: str, tmp_path: Path) -> None:

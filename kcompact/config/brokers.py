@@ -1,0 +1,242 @@
+"""The brokers of some log directories: which directories belong to one broker, and what its files tell.
+
+    d1/   meta.properties: node 1 of cluster C     orders-0   __cluster_metadata-0
+    d2/   meta.properties: node 1 of cluster C     orders-1   orders-0.<id>-future
+
+A broker has one metadata log, one `server.properties` and one release, whichever of its directories a user names. Its
+directories are those with the same cluster and node in `meta.properties`: the ones that are named, and the ones that
+its `log.dirs` and `metadata.log.dir` name. A directory with the id of another one is a copy of it, so it belongs to
+another group. Without a cluster and a node a directory is alone.
+
+Rules: KIP-112, KIP-113, KIP-858; `MetaPropertiesEnsemble`, `KafkaConfig.metadataLogDir`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
+from kcompact.config.metadata_log import (
+    METADATA_DIRECTORY,
+    ClusterMetadata,
+    read_cluster_metadata,
+    read_meta_properties,
+)
+from kcompact.config.server_properties import BrokerSearch, differences
+from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, storage_error
+from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
+from kcompact.format.properties import MetaProperties
+from kcompact.log.directory import is_log_dir, partition_directories
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirOfBroker:
+    """A log directory and its `meta.properties`, or the problem with that file."""
+
+    path: Path
+    properties: MetaProperties | None = None
+    problem: KcompactError | None = None
+
+    @property
+    def owner(self) -> tuple[str, int] | None:
+        """The cluster and the node that it belongs to; None if one of them is unknown."""
+        found = self.properties
+        if found is None or found.cluster_id is None or found.node_id is None:
+            return None
+        return found.cluster_id, found.node_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A broker, as far as its log directories and its `server.properties` tell.
+
+    The values of `config` may be such that a broker refuses them. With a `problem` its metadata log cannot be read.
+    `moves` has the `-future` directories of a partition: replicas that are on their way to another log directory.
+    """
+
+    log_dirs: tuple[LogDirOfBroker, ...]
+    config: BrokerConfig
+    metadata: ClusterMetadata | None = None
+    problem: KcompactError | None = None
+    moves: Mapping[TopicPartition, tuple[Path, ...]] = field(default_factory=dict)
+
+    @property
+    def properties(self) -> MetaProperties | None:
+        """The `meta.properties` of the first log directory that has a readable one."""
+        return next((each.properties for each in self.log_dirs if each.properties is not None), None)
+
+    @property
+    def node_id(self) -> int | None:
+        """The id of the broker, None if neither `meta.properties` nor `server.properties` has it."""
+        stored = self.properties.node_id if self.properties else None
+        return self.config.node_id if stored is None else stored
+
+    @property
+    def why_no_metadata(self) -> str:
+        """Why the settings of topics are in no file of the broker, in words."""
+        properties = self.properties
+        if properties is not None and properties.version == 0 and properties.cluster_id is not None:
+            return "the broker uses ZooKeeper, which has them"
+        named = self.config.metadata_log_dir if self.config.names_log_dirs else None
+        if named is not None and named in self.config.missing:
+            return f"the metadata log of the broker is in {named}, which was not found"
+        if properties is not None:
+            return "the metadata log of the broker was not found"
+        return "there is no metadata log beside the data"
+
+
+def brokers_of(
+    log_dirs: Iterable[Path], given: BrokerConfig | None, *, beside: Iterable[Path] = ()
+) -> dict[Path, Broker]:
+    """Return the broker of each log directory. Its settings are `given`, else those in the file that is found.
+
+    Those of the paths `beside` that are log directories count too. Raises ConfigError if `given` is that of another
+    broker.
+    """
+    groups: list[list[LogDirOfBroker]] = []
+    for log_dir in dict.fromkeys((*log_dirs, *filter(_may_be_log_dir, map(Path, map(os.path.realpath, beside))))):
+        found = _read_log_dir(log_dir)
+        group = next((each for each in groups if _belongs_to(found, each)), None)
+        if group is None:
+            groups.append([found])
+        else:
+            group.append(found)
+    search = BrokerSearch()
+    return {each.path: broker for group in groups for broker in [_broker(group, given, search)] for each in group}
+
+
+def _may_be_log_dir(path: Path) -> bool:
+    with suppress(KcompactError, OSError):  # Whoever reads its partitions reports it.
+        return is_log_dir(path)
+    return False
+
+
+def _read_log_dir(path: Path) -> LogDirOfBroker:
+    try:
+        return LogDirOfBroker(path=path, properties=read_meta_properties(path))
+    except KcompactError as problem:
+        return LogDirOfBroker(path=path, problem=_with_hint(problem))
+    except OSError as problem:
+        return LogDirOfBroker(path=path, problem=storage_error(Path(problem.filename or path), problem))
+
+
+def _belongs_to(found: LogDirOfBroker, group: Sequence[LogDirOfBroker]) -> bool:
+    """Return whether a log directory is another one of the broker of a group, and not a copy of one of them."""
+    if found.owner is None or found.owner != group[0].owner:
+        return False
+    own_id = found.properties.directory_id if found.properties else None
+    return own_id is None or all(each.properties and each.properties.directory_id != own_id for each in group)
+
+
+def _broker(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search: BrokerSearch) -> Broker:
+    """Return the broker of some log directories. Raises ConfigError if `given` is that of another broker."""
+    config = _config(named, given, search)
+    others, missing = _other_log_dirs(named, config)
+    log_dirs = (*named, *others)
+    broker = Broker(log_dirs=log_dirs, config=config, moves=future_replicas(each.path for each in log_dirs))
+    problem = next((each.problem for each in named if each.problem is not None), None)
+    try:
+        metadata = None if problem is not None else _metadata(log_dirs, config)
+    except KcompactError as error:
+        metadata, problem = None, _with_hint(error)
+    except OSError as error:
+        metadata, problem = None, storage_error(Path(error.filename or named[0].path), error)
+    if metadata is not None and broker.node_id is not None:
+        missing += _not_found(metadata.log_dirs.get(broker.node_id, ()), log_dirs)[len(missing) :]
+    return replace(broker, config=replace(config, missing=tuple(missing)), metadata=metadata, problem=problem)
+
+
+def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search: BrokerSearch) -> BrokerConfig:
+    """Return what is known of the static settings of a broker. Raises ConfigError as `BrokerConfig.require_naming`."""
+    if given is not None:
+        first, *_ = [given.require_naming(each.path) for each in named]
+        return first
+    found = [search.of(each.path, node_id=each.properties.node_id if each.properties else None) for each in named]
+    known = [each for each in found if each.is_known]
+    for other in known[1:]:
+        if names := differences(known[0], other):
+            why = f"{known[0].origin} and {other.origin} are of this broker, and differ in {', '.join(names)}"
+            return replace(UNKNOWN_BROKER, doubts=(why,))
+    doubts = dict.fromkeys(doubt for each in found for doubt in each.doubts)
+    return known[0] if known else replace(UNKNOWN_BROKER, doubts=tuple(doubts))
+
+
+def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tuple[list[LogDirOfBroker], list[str]]:
+    """Return the log directories of a broker that its `server.properties` adds, and the paths there that lack one."""
+    found: list[LogDirOfBroker] = []
+    missing: list[str] = []
+    if not config.names_log_dirs or named[0].owner is None:
+        return found, missing
+    paths = dict.fromkeys((*config.log_dirs, *filter(None, [config.metadata_log_dir])))
+    for path in paths:
+        located = config.located(path)
+        if located is None or any(_is_same(located, each.path) for each in (*named, *found)):
+            continue
+        other = _read_log_dir(Path(os.path.realpath(located)))
+        if _belongs_to(other, [*named, *found]):
+            found.append(other)
+        else:
+            missing.append(path)
+    return found, missing
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _not_found(registered: Sequence[str], log_dirs: Sequence[LogDirOfBroker]) -> list[str]:
+    """Return which of the registered log directories are none of these, in words. One without an id may be any."""
+    ids = [each.properties.directory_id if each.properties else None for each in log_dirs]
+    lacking = [each for each in registered if each not in ids]
+    return [f"directory.id {each}" for each in lacking[ids.count(None) :]]
+
+
+def _metadata(log_dirs: Sequence[LogDirOfBroker], config: BrokerConfig) -> ClusterMetadata | None:
+    """Return the state of the broker's metadata log, None without one.
+
+    It is in `metadata.log.dir`. Where that is unknown and several directories have one, the longest counts: a broker
+    never shortens it. Raises as `read_cluster_metadata`.
+    """
+    having = [each.path for each in log_dirs if os.path.lexists(each.path / METADATA_DIRECTORY)]
+    named = config.located(config.metadata_log_dir) if config.names_log_dirs and config.metadata_log_dir else None
+    having = [each for each in having if named is not None and _is_same(named, each)] or having
+    states = [state for path in having if (state := read_cluster_metadata(path)) is not None]
+    return max(states, key=lambda state: state.end_offset, default=None)
+
+
+def future_replicas(log_dirs: Iterable[Path]) -> dict[TopicPartition, tuple[Path, ...]]:
+    """Return the `-future` directories of each partition: replicas on their way from another log directory.
+
+    A log directory that cannot be listed has none: whoever reads its partitions reports it.
+    Rule: `LocalLog.logFutureDirName`, KIP-113.
+    """
+    found: dict[TopicPartition, tuple[Path, ...]] = {}
+    for log_dir in log_dirs:
+        with suppress(OSError):
+            for directory in partition_directories(log_dir):
+                parsed = parse_directory(directory.name)
+                if parsed is not None and parsed.kind is DirectoryKind.FUTURE:
+                    partition = parsed.topic_partition
+                    found[partition] = (*found.get(partition, ()), directory)
+    return found
+
+
+def _with_hint(problem: KcompactError) -> KcompactError:
+    """Return damage of `meta.properties` or of a metadata log with what can be done without it."""
+    if not isinstance(problem, CorruptDataError):
+        return problem
+    hint = (
+        "The settings of the topics are unknown. Read them from a running cluster with --bootstrap-server, or "
+        "copy the partition directory elsewhere and pass its settings with --config."
+    )
+    return type(problem)(
+        file=problem.file,
+        position=problem.position,
+        offset=problem.offset,
+        problem=problem.problem,
+        hint=hint if isinstance(problem, CorruptBatchError) else problem.hint or hint,
+    )

@@ -1,0 +1,176 @@
+"""`config.brokers`: which log directories are those of one broker, and what its files say of all of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kcompact.config.broker_config import BrokerConfig
+from kcompact.config.brokers import Broker, brokers_of
+from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.config.server_properties import read_broker_config
+from kcompact.errors import CorruptDataError
+from kcompact.format.names import TopicPartition
+from kcompact.format.properties import META_PROPERTIES, MetaProperties
+from tests.support.broker_files import build_meta_properties
+from tests.support.metadata_log import CLUSTER_ID, ORDERS, USERS, batches, log, topic, write
+from tests.support.metadata_records import RegisterBrokerRecord
+
+D1 = MetaProperties(version=1, cluster_id=CLUSTER_ID, node_id=1, directory_id="AAAAAAAAAAAAAAAAAAAAAQ")
+D2 = replace(D1, directory_id="AAAAAAAAAAAAAAAAAAAAAg")
+FUTURE = "orders-0.0123456789abcdef0123456789abcdef-future"
+
+
+def log_dir(path: Path, properties: MetaProperties | None, *partitions: str) -> Path:
+    path.mkdir()
+    for name in partitions:
+        (path / name).mkdir()
+    if properties is not None:
+        (path / META_PROPERTIES).write_bytes(build_meta_properties(properties))
+    return path
+
+
+def with_metadata(path: Path, properties: MetaProperties = D1, *, registered: tuple[str, ...] = ()) -> Path:
+    """Make a log directory with a metadata log; the broker has registered these log directories."""
+    rows = [RegisterBrokerRecord(1, (), registered), *topic("orders", ORDERS, cleanup_policy="compact")]
+    write(path, {log(): batches(rows)})
+    (path / META_PROPERTIES).write_bytes(build_meta_properties(properties))
+    return path
+
+
+def groups(found: Mapping[Path, Broker]) -> list[list[str]]:
+    """Return the names of the directories of each broker."""
+    return [[each.path.name for each in broker.log_dirs] for broker in {id(b): b for b in found.values()}.values()]
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (D2, [["d1", "d2"]]),
+        (replace(D2, node_id=2), [["d1"], ["d2"]]),
+        (replace(D2, cluster_id="kcompactTestsCluster01"), [["d1"], ["d2"]]),
+        (replace(D2, node_id=None), [["d1"], ["d2"]]),
+        (None, [["d1"], ["d2"]]),
+        # The copy of a directory is not another one of the same broker.
+        (D1, [["d1"], ["d2"]]),
+        # Releases before 3.7 give their directories no id.
+        (replace(D1, directory_id=None), [["d1", "d2"]]),
+    ],
+)
+def test_the_directories_of_a_broker(second: MetaProperties | None, expected: list[list[str]], tmp_path: Path) -> None:
+    paths = [log_dir(tmp_path / "d1", D1), log_dir(tmp_path / "d2", second)]
+    assert groups(brokers_of(paths, None)) == expected
+
+
+def test_copies_are_brokers_of_their_own(tmp_path: Path) -> None:
+    paths = [with_metadata(tmp_path / "d1"), log_dir(tmp_path / "d2", D2)]
+    copies = [Path(shutil.copytree(each, tmp_path / f"copy-of-{each.name}")) for each in paths]
+    assert groups(brokers_of([*paths, *copies], None)) == [["d1", "d2"], ["copy-of-d1", "copy-of-d2"]]
+
+
+def test_one_metadata_log_for_all_directories(tmp_path: Path) -> None:
+    first, second = with_metadata(tmp_path / "d1"), log_dir(tmp_path / "d2", D2)
+    for paths in ([first, second], [second, first]):
+        found = brokers_of(paths, None)
+        assert found[first] is found[second]
+        metadata = found[second].metadata
+        assert metadata is not None
+        assert set(metadata.topics) == {"orders"}
+    alone = brokers_of([second], None)[second]
+    assert alone.metadata is None
+    assert "the metadata log of the broker was not found" in alone.why_no_metadata
+
+
+def server_properties(path: Path, *lines: str) -> BrokerConfig:
+    path.write_text("\n".join(("process.roles=broker", "node.id=1", *lines)))
+    return read_broker_config(path)
+
+
+def test_directories_that_the_file_of_the_broker_names(tmp_path: Path) -> None:
+    first, second = with_metadata(tmp_path / "d1"), log_dir(tmp_path / "d2", D2, FUTURE)
+    other = log_dir(tmp_path / "d3", replace(D2, node_id=2))
+    given = server_properties(tmp_path / "server.properties", f"log.dirs={second},{first},{other},{tmp_path}/gone")
+    broker = brokers_of([second], given)[second]
+    assert [each.path for each in broker.log_dirs] == [second, first]
+    assert broker.metadata is not None
+    # A directory of another broker is none of this one, whatever the file says.
+    assert broker.config.missing == (str(other), f"{tmp_path}/gone")
+    assert broker.moves == {TopicPartition("orders", 0): (second / FUTURE,)}
+    moved = replace(given, log_dirs_moved=True)
+    alone = brokers_of([second], moved)[second]
+    assert ([each.path for each in alone.log_dirs], alone.config.missing) == ([second], ())
+
+
+def test_the_metadata_log_is_where_the_file_says(tmp_path: Path) -> None:
+    first, second = with_metadata(tmp_path / "d1"), with_metadata(tmp_path / "d2", D2)
+    rows = [*topic("orders", ORDERS), *topic("users", USERS, cleanup_policy="compact")]
+    (second / METADATA_DIRECTORY / log()).write_bytes(batches(rows))
+    for line, expected in ((f"metadata.log.dir={second}", {"orders", "users"}), ("", {"orders"})):
+        given = server_properties(tmp_path / "server.properties", f"log.dirs={first},{second}", line)
+        metadata = brokers_of([first, second], given)[first].metadata
+        assert metadata is not None
+        assert set(metadata.topics) == expected
+    unknown = brokers_of([first, second], None)[first].metadata  # Both are read, and the longest one counts.
+    assert unknown is not None
+    assert set(unknown.topics) == {"orders", "users"}
+
+
+@pytest.mark.parametrize("paths", [["d1"], ["d2"]])
+def test_damage_of_a_metadata_log_is_that_of_every_directory(paths: list[str], tmp_path: Path) -> None:
+    first, second = with_metadata(tmp_path / "d1"), log_dir(tmp_path / "d2", D2)
+    data = bytearray((first / METADATA_DIRECTORY / log()).read_bytes())
+    data[80] ^= 1
+    (first / METADATA_DIRECTORY / log()).write_bytes(data)
+    given = server_properties(tmp_path / "server.properties", f"log.dirs={first},{second}")
+    broker = brokers_of([tmp_path / each for each in paths], given)[tmp_path / paths[0]]
+    assert isinstance(broker.problem, CorruptDataError)
+    assert broker.metadata is None
+
+
+LOST = "AAAAAAAAAAAAAAAAAAAAAw"
+
+
+@pytest.mark.parametrize(
+    ("registered", "second", "missing"),
+    [
+        ((), D2, ()),
+        ((str(D1.directory_id), str(D2.directory_id)), D2, ()),
+        ((str(D1.directory_id), str(D2.directory_id), LOST), D2, (f"directory.id {LOST}",)),
+        ((LOST, str(D1.directory_id)), None, (f"directory.id {LOST}",)),
+        # A directory without an id may be any of those that were registered.
+        ((LOST, str(D1.directory_id)), replace(D1, directory_id=None), ()),
+    ],
+)
+def test_directories_that_the_broker_has_registered(
+    registered: tuple[str, ...], second: MetaProperties | None, missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    paths = [with_metadata(tmp_path / "d1", registered=registered)]
+    paths += [] if second is None else [log_dir(tmp_path / "d2", second)]
+    assert {each.config.missing for each in brokers_of(paths, None).values()} == {missing}
+
+
+def test_a_path_that_is_missing_is_not_counted_twice(tmp_path: Path) -> None:
+    first = with_metadata(tmp_path / "d1", registered=(str(D1.directory_id), LOST))
+    given = server_properties(tmp_path / "server.properties", f"log.dirs={first},{tmp_path}/gone")
+    assert brokers_of([first], given)[first].config.missing == (f"{tmp_path}/gone",)
+
+
+@pytest.mark.parametrize(
+    ("properties", "lines", "why"),
+    [
+        (replace(D1, version=0), (), "the broker uses ZooKeeper"),
+        (D1, ("metadata.log.dir=/gone/meta",), "is in /gone/meta, which was not found"),
+        (D1, (), "the metadata log of the broker was not found"),
+        (None, None, "there is no metadata log beside the data"),
+    ],
+)
+def test_why_no_source_has_the_settings_of_topics(
+    properties: MetaProperties | None, lines: tuple[str, ...] | None, why: str, tmp_path: Path
+) -> None:
+    path = log_dir(tmp_path / "d1", properties)
+    given = None if lines is None else server_properties(tmp_path / "server.properties", f"log.dirs={path}", *lines)
+    assert why in brokers_of([path], given)[path].why_no_metadata
