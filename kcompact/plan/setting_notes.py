@@ -132,7 +132,10 @@ def _unknown_notes(plans: Iterable[CleanPlan], overrides: Sequence[Override]) ->
     """
     by_why: dict[str, list[CleanPlan]] = defaultdict(list)
     for plan in plans:
-        if plan.config.cleanup_policy is not None and (deciding_assumptions(plan) or _retention_is_unknown(plan)):
+        may_change = (
+            bool(deciding_assumptions(plan)) or _retention_is_unknown(plan) or decided_for_all([plan], overrides)
+        )
+        if plan.config.cleanup_policy is not None and may_change:
             by_why[plan.config.own.why].append(plan)
     for why, those in by_why.items():
         topics = _topics(those)
@@ -146,7 +149,7 @@ def _unknown_notes(plans: Iterable[CleanPlan], overrides: Sequence[Override]) ->
             own="its own" if len(topics) == 1 else "their own",
             why=why or "no source of them was read",
             decided="".join(f"; {each}" for each in decided),
-            assumed=f"; it may have another {_in_order(deciding)}, which decide here" if deciding else "",
+            assumed=f"; {_in_order(deciding)} may have other values there, and decide here" if deciding else "",
             retention="; without retention.bytes and retention.ms nothing is deleted by retention"
             if is_retained
             else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import TracebackType
 
 from fixtures.broker import Broker, free_ports
 from kcompact.release import OLDEST, RELEASES
@@ -29,6 +30,8 @@ zookeeper.connect=127.0.0.1:{zookeeper}
 listeners=PLAINTEXT://127.0.0.1:{port}
 log.dirs={log_dir}
 offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
 offsets.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 log.cleaner.dedupe.buffer.size=16777216
@@ -38,10 +41,10 @@ log.retention.check.interval.ms=1000000000
 
 
 class BrokerWithZooKeeper(Broker):
-    """A broker of Kafka 3.9 whose metadata is in ZooKeeper, which starts and ends with it."""
+    """A broker of Kafka 3.9 whose metadata is in ZooKeeper, which stays until the end of the `with`."""
 
-    def __init__(self, home: Path, *, properties: str = "") -> None:
-        super().__init__(home, properties=OWN_HANDS_OFF + properties, version=OLDEST.version)
+    def __init__(self, home: Path, *, properties: str = "", version: str = OLDEST.version) -> None:
+        super().__init__(home, properties=properties, version=version)
         self._directory = home / "zookeeper"
         self._zookeeper: subprocess.Popen[bytes] | None = None
         (self._zookeeper_port,) = free_ports(1)
@@ -53,15 +56,17 @@ class BrokerWithZooKeeper(Broker):
 
     def prepare(self) -> None:
         """Write `server.properties`, and start ZooKeeper."""
-        self.write_properties(self.server_properties)
-        file = self.log_dir.with_name("zookeeper.properties")
-        file.write_text(_ZOOKEEPER.format(port=self._zookeeper_port, directory=self._directory), encoding="utf-8")
-        self._zookeeper = self.run("org.apache.zookeeper.server.ZooKeeperServerMain", str(file))
+        if self._zookeeper is None:
+            self.write_properties(self.server_properties)
+            file = self.log_dir.with_name("zookeeper.properties")
+            file.write_text(_ZOOKEEPER.format(port=self._zookeeper_port, directory=self._directory), encoding="utf-8")
+            self._zookeeper = self.run("org.apache.zookeeper.server.ZooKeeperServerMain", str(file))
 
-    def stop(self) -> None:
-        """Shut the broker down cleanly, and then ZooKeeper."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            super().stop()
+            super().__exit__(kind, error, trace)
         finally:
             if self._zookeeper is not None:
                 self._zookeeper.terminate()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,10 +22,11 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 
-from fixtures.broker import CODECS, Broker, create_topics, free_ports, patiently
+from fixtures.broker import CODECS, Broker, create_topics, patiently
 from kcompact.release import OLDEST, RELEASES
 from tests.oracle.clients import ABOUT_LOGS, consumed
 from tests.oracle.driver import VERSIONS
+from tests.oracle.kinds_of_brokers import BrokerWithZooKeeper
 from tests.support.command_line import kcompact
 from tests.support.patience import PATIENCE_S
 from tests.support.releases import release_of
@@ -37,19 +37,6 @@ HOUR_MS = 3_600_000
 SMALL_SEGMENTS = "offsets.topic.segment.bytes=1048576\ntransaction.state.log.segment.bytes=1048576\n"
 LONG_METADATA = "offset.metadata.max.bytes=32000\n"
 ONE_OF_EACH = "transaction.state.log.num.partitions=1\ngroup.initial.rebalance.delay.ms=0\n"
-ZOOKEEPER_PROPERTIES = """\
-broker.id=1
-zookeeper.connect=127.0.0.1:{zookeeper}
-listeners=PLAINTEXT://127.0.0.1:{port}
-log.dirs={log_dir}
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-offsets.topic.num.partitions=1
-log.cleaner.dedupe.buffer.size=16777216
-log.cleaner.backoff.ms=1000000000
-log.retention.check.interval.ms=1000000000
-"""
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": str(30 * 60_000), "delete.retention.ms": "0"}
 STOCK, LEDGER = "stock", "ledger"
 GROUP = "readers"
@@ -57,26 +44,6 @@ KEYS = 300
 LONG_NAME = "l" * 30_000
 """A transactional id that fills the topic of the transactions' coordinator soon."""
 KINDS = [(OLDEST.version, "zookeeper"), *((version, "kraft") for version in VERSIONS)]
-
-
-class BrokerWithZooKeeper(Broker):
-    """A broker whose metadata is in ZooKeeper, which runs as long as the broker."""
-
-    _zookeeper: subprocess.Popen[bytes] | None = None
-
-    def prepare(self) -> None:
-        """Write `server.properties`, and start ZooKeeper."""
-        if self._zookeeper is None:
-            (port,) = free_ports(1)
-            data = self.log_dir.parent / "zookeeper"
-            self._zookeeper = self.run("org.apache.zookeeper.server.ZooKeeperServerMain", str(port), str(data))
-            self.write_properties(ZOOKEEPER_PROPERTIES.format(zookeeper=port, **self.places))
-
-    def end_zookeeper(self) -> None:
-        """End ZooKeeper, after the broker."""
-        if self._zookeeper is not None:
-            self._zookeeper.terminate()
-            self._zookeeper.wait(PATIENCE_S)
 
 
 @dataclass
@@ -225,8 +192,6 @@ def test_a_broker_goes_on_after_cleanings_by_all_rules(version: str, metadata: s
     broker = kind(tmp_path, properties=SMALL_SEGMENTS + LONG_METADATA + ONE_OF_EACH, version=version)
     others = [name for name in RELEASES if name != release_of(version).name]
     with ExitStack() as stack:
-        if isinstance(broker, BrokerWithZooKeeper):
-            stack.callback(broker.end_zookeeper)
         stack.enter_context(broker)
         create_topics(broker.address, {STOCK: COMPACTED, LEDGER: {**COMPACTED, "segment.ms": "200"}})
         # Less than a day ago: a broker that starts forgets older producers.

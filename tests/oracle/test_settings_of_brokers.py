@@ -20,7 +20,13 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from fixtures.broker import Broker, create_topics, patiently
 from kcompact.release import OLDEST
 from tests.oracle.driver import NEWEST
-from tests.oracle.kinds_of_brokers import BrokerWithDisks, BrokerWithZooKeeper, copy_of_home, described_by
+from tests.oracle.kinds_of_brokers import (
+    OWN_HANDS_OFF,
+    BrokerWithDisks,
+    BrokerWithZooKeeper,
+    copy_of_home,
+    described_by,
+)
 from tests.oracle.served import HOUR_MS, Record, Served, live, rounds_of, served, served_again, write
 from tests.support.broker_files import build_partition_metadata
 from tests.support.command_line import Ran, digest, kcompact, note_texts
@@ -97,7 +103,7 @@ class Written:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     home = tmp_path_factory.mktemp("zookeeper")
-    broker = BrokerWithZooKeeper(home / "written", properties=DELETES + SMALL_OFFSETS)
+    broker = BrokerWithZooKeeper(home / "written", properties=OWN_HANDS_OFF + DELETES + SMALL_OFFSETS)
     (home / "written").mkdir()
     records, told = {}, {}
     with broker:
@@ -155,7 +161,9 @@ class Stopped:
 
 def copy_of(written: Written, target: Path, properties: str) -> Stopped:
     """Return a copy of the stopped broker, with other static settings."""
-    broker = BrokerWithZooKeeper(copy_of_home(written.home, target), properties=properties + SMALL_OFFSETS)
+    broker = BrokerWithZooKeeper(
+        copy_of_home(written.home, target), properties=OWN_HANDS_OFF + properties + SMALL_OFFSETS
+    )
     broker.write_properties(broker.server_properties)
     return Stopped(broker, broker.log_dir, target / "server.properties")
 
@@ -440,6 +448,12 @@ def test_the_disk_of_the_metadata_log_is_gone(disks: Disks, searches: None) -> N
     for given in ((), ("--broker-config", disks.file)):
         assert str(d1) in unchanged(disks, *CLEAN, "--apply-retention", *given, d2)
         assert set(reasons(*given, d2).values()) == {"policy-unknown"}
+    ran = kcompact("doctor", "--json", d2)
+    (said,) = [each["broker_says"] for each in ran.json["findings"] if each["finding"] == "no-meta-properties"]
+    with pytest.raises(RuntimeError):
+        disks.broker.start()
+    disks.broker.stop()
+    assert said in disks.broker.logged
     away.rename(d1)
     assert {name: each.records for name, each in disks.serves().items()} == dict.fromkeys(ALL_ON_DISKS, disks.records)
 

@@ -158,11 +158,14 @@ def _comparisons(
 ) -> dict[Path, Comparison]:
     """Return each plan beside the one with the changed settings. Raises ConfigError for a wrong value.
 
-    The metadata log is left out: no setting of a topic holds for it.
+    A setting without a topic is changed for each topic, also for one that has its own value. The metadata log is left
+    out: no setting of a topic holds for it.
     """
+    from kcompact.config.settings import is_broker_name
     from kcompact.plan.explanation import compare
 
-    changed = replace(options, overrides=(*options.overrides, *compared))
+    of_topics = [each if each.topic or is_broker_name(each.name) else replace(each, topic="*") for each in compared]
+    changed = replace(options, overrides=(*options.overrides, *of_topics))
     found = [(entry.directory, entry.plan) for entry in planned if entry.plan is not None]
     plans = {directory: plan for directory, plan in found if not plan.log.is_cluster_metadata}
     configs = changed.configs_of(list(plans))

@@ -67,6 +67,11 @@ def test_a_value_for_all_topics_is_that_of_topics_without_one(tmp_path: Path) ->
     assert notes(named, "overruled-setting") == []
 
 
+def test_a_compared_setting_is_changed_for_each_topic(tmp_path: Path) -> None:
+    ran = plan("--compare", "cleanup.policy=delete", "--topic", "orders", two_topics(tmp_path / "logs"))
+    assert (ran.partition["reason"], ran.partition["compare"]["changed"]["reason"]) == ("dirty-ratio", "policy-delete")
+
+
 @pytest.mark.parametrize(("pattern", "is_meant"), [("orders", True), ("ord*", True), ("*", True), ("Orders", False)])
 def test_a_pattern_names_topics(pattern: str, is_meant: bool, tmp_path: Path) -> None:
     ran = plan("--config", f"{pattern}:cleanup.policy=delete", "--topic", "orders", two_topics(tmp_path / "logs"))
