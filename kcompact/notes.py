@@ -136,8 +136,7 @@ class NoteCode(StrEnum):
     )
     COMPACTED_BEFORE = (
         "compacted-before",
-        "{topics}: {trace}, which only Kafka's cleaner makes; so the topic was compacted once, or still is, and its "
-        "cleanup.policy is not {policy}",
+        "{topics} counts as {policy}, and has {trace}: a cleaner has compacted it before; check its cleanup.policy",
     )
 
     # The time

@@ -90,8 +90,9 @@ def clean_log_dir(
 
     Does in one call what the command `clean` does without a question: locks the log directory, recovers interrupted
     swaps, plans, cleans and writes the checkpoints. `path` may also be one partition directory. `config` has settings
-    under the names of `--config`: `{"cleanup.policy": "compact", "orders:min.compaction.lag.ms": "0"}`; it comes before
-    the other sources of `plan_options`, whose default is the clock's time. `engine` may be a name, or `OnSpark(spark)`
+    under the names of `--config`: `{"orders:cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}`; one
+    without a topic is for topics that have no value of their own. The default of `plan_options` is the clock's time.
+    Other log directories of the broker belong into `PlanOptions.log_dirs`. `engine` may be a name, or `OnSpark(spark)`
     for a Spark session that runs; the default is that of `EngineOptions`: Spark with its options or for much work, else
     this process.
 
@@ -107,7 +108,7 @@ def clean_log_dir(
 
 
 def with_overrides(options: PlanOptions, config: Mapping[str, str] | None) -> PlanOptions:
-    """Return the options with settings that override all others. Raises ConfigError for an unknown name."""
+    """Return the options with more settings of `--config`. Raises ConfigError for an unknown name."""
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(path="config", problem=f"{config!r} is no mapping of names to values")
     overrides = tuple(parse_override(f"{name}={value}") for name, value in (config or {}).items())

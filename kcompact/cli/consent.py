@@ -54,7 +54,7 @@ def is_needed(
 
 
 def missing_log_dirs(outcomes: Sequence[PartitionOutcome]) -> list[str]:
-    """Return the log directories of the brokers that were not found: a person has to be asked then."""
+    """Return the log directories of the brokers that were not found: a person has to be asked before a change."""
     plans = [each.plan for each in outcomes if each.plan is not None]
     return list(dict.fromkeys(path for plan in plans for path in plan.config.broker.missing))
 

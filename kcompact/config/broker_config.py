@@ -7,7 +7,7 @@ them. The file of another broker must not decide, so the file has to name the lo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -91,13 +91,25 @@ class BrokerConfig:
             return self.root / path.lstrip("/")
         return None if self.working_directory is None else self.working_directory / path
 
+    def with_directories_only(self, log_dirs: Sequence[str], *doubts: str) -> Self:
+        """Return that nothing is known of the settings but the log directories, and why."""
+        return replace(
+            self,
+            properties={"log.dirs": ",".join(dict.fromkeys(log_dirs))},
+            origin=None,
+            is_known=False,
+            is_found=False,
+            process=None,
+            doubts=doubts,
+        )
+
     def naming(self, log_dir: Path) -> Self | None:
         """Return the settings with the root in which they name a log directory; None if they do not name it.
 
         A path of `log.dirs` names the directory that it leads to. A file that lies on a mounted disk, together with the
         log directory, names it by its path on that disk.
         """
-        for path in self.log_dirs:
+        for path in (*self.log_dirs, *filter(None, [self.metadata_log_dir])):
             located = self.located(path)
             if located is not None and _is_same(located, log_dir):
                 return self

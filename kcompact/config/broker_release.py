@@ -34,7 +34,7 @@ def proved_release(
     Raises UnsupportedError if the broker is newer than every release whose rules are known.
     """
     if metadata is None:
-        if properties is not None and properties.version == 0 and properties.directory_id is None:
+        if properties is not None and properties.is_of_zookeeper:
             return OLDEST, ReleaseSource.META_PROPERTIES, ()
         return NEWEST, ReleaseSource.NEWEST, ()
     for feature in _GREATEST_LEVELS:

@@ -5,8 +5,10 @@
 
 A broker has one metadata log, one `server.properties` and one release, whichever of its directories a user names. Its
 directories are those with the same cluster and node in `meta.properties`: the ones that are named, and the ones that
-its `log.dirs` and `metadata.log.dir` name. A directory with the id of another one is a copy of it, so it belongs to
-another group. Without a cluster and a node a directory is alone.
+its `log.dirs` and `metadata.log.dir` name. Without a cluster and a node a directory is alone.
+
+A directory with the id of another one is a copy of it, and nothing proves which of the others were copied with it. Then
+only those in the file of the broker belong together, and the moves are those in all of them: they only pause more.
 
 Rules: KIP-112, KIP-113, KIP-858; `MetaPropertiesEnsemble`, `KafkaConfig.metadataLogDir`.
 """
@@ -14,11 +16,13 @@ Rules: KIP-112, KIP-113, KIP-858; `MetaPropertiesEnsemble`, `KafkaConfig.metadat
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kcompact.bucket.path import BucketPath
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
 from kcompact.config.metadata_log import (
     METADATA_DIRECTORY,
@@ -31,6 +35,7 @@ from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, 
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
 from kcompact.log.directory import is_log_dir, partition_directories
+from kcompact.log.files import files_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,11 @@ class LogDirOfBroker:
         if found is None or found.cluster_id is None or found.node_id is None:
             return None
         return found.cluster_id, found.node_id
+
+    @property
+    def directory_id(self) -> str | None:
+        """The id of the directory; None if it has none."""
+        return self.properties.directory_id if self.properties else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +89,7 @@ class Broker:
     def why_no_metadata(self) -> str:
         """Why the settings of topics are in no file of the broker, in words."""
         properties = self.properties
-        if properties is not None and properties.version == 0 and properties.cluster_id is not None:
+        if properties is not None and properties.is_of_zookeeper and properties.cluster_id is not None:
             return "the broker uses ZooKeeper, which has them"
         named = self.config.metadata_log_dir if self.config.names_log_dirs else None
         if named is not None and named in self.config.missing:
@@ -94,24 +104,37 @@ def brokers_of(
 ) -> dict[Path, Broker]:
     """Return the broker of each log directory. Its settings are `given`, else those in the file that is found.
 
-    Those of the paths `beside` that are log directories count too. Raises ConfigError if `given` is that of another
-    broker.
+    The paths `beside` count too, also those that are log directories only by a `-future` directory in them. Raises
+    ConfigError if `given` is that of another broker.
     """
-    groups: list[list[LogDirOfBroker]] = []
-    for log_dir in dict.fromkeys((*log_dirs, *filter(_may_be_log_dir, map(Path, map(os.path.realpath, beside))))):
-        found = _read_log_dir(log_dir)
-        group = next((each for each in groups if _belongs_to(found, each)), None)
-        if group is None:
-            groups.append([found])
-        else:
-            group.append(found)
-    search = BrokerSearch()
-    return {each.path: broker for group in groups for broker in [_broker(group, given, search)] for each in group}
+    of_partitions = dict.fromkeys(log_dirs)
+    paths = dict.fromkeys((*of_partitions, *filter(_is_listed, map(_log_dir_of, beside))))
+    named = {path: _read_log_dir(path) for path in paths}
+    by_owner: dict[object, list[LogDirOfBroker]] = defaultdict(list)
+    for path, found in named.items():
+        by_owner[found.owner or path].append(found)
+    search, brokers = BrokerSearch(), dict[Path, Broker]()
+    for those in by_owner.values():
+        ids = [each.directory_id for each in those if each.directory_id is not None]
+        groups = [those] if len(ids) == len(set(ids)) else [[each] for each in those]
+        for group in groups:
+            # One whose owner is not known may be of this broker.
+            others = [each for each in named.values() if None in (each.owner, group[0].owner) or each in those]
+            broker = _broker(group, others, given, search)
+            brokers |= {each.path: broker for each in group}
+    return brokers
 
 
-def _may_be_log_dir(path: Path) -> bool:
+def _log_dir_of(path: Path) -> Path:
+    """Return a named path in the form of those of partitions; of a partition's directory the one around it."""
+    resolved = path if isinstance(path, BucketPath) else Path(os.path.realpath(path))
+    return resolved if parse_directory(resolved.name) is None else resolved.parent
+
+
+def _is_listed(path: Path) -> bool:
+    """Return whether a path is a log directory, or holds a `-future` directory."""
     with suppress(KcompactError, OSError):  # Whoever reads its partitions reports it.
-        return is_log_dir(path)
+        return is_log_dir(path) or bool(future_replicas([path]))
     return False
 
 
@@ -128,26 +151,45 @@ def _belongs_to(found: LogDirOfBroker, group: Sequence[LogDirOfBroker]) -> bool:
     """Return whether a log directory is another one of the broker of a group, and not a copy of one of them."""
     if found.owner is None or found.owner != group[0].owner:
         return False
-    own_id = found.properties.directory_id if found.properties else None
-    return own_id is None or all(each.properties and each.properties.directory_id != own_id for each in group)
+    return found.directory_id is None or all(each.directory_id != found.directory_id for each in group)
 
 
-def _broker(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search: BrokerSearch) -> Broker:
-    """Return the broker of some log directories. Raises ConfigError if `given` is that of another broker."""
+def _broker(
+    named: Sequence[LogDirOfBroker],
+    others: Sequence[LogDirOfBroker],
+    given: BrokerConfig | None,
+    search: BrokerSearch,
+) -> Broker:
+    """Return the broker of some log directories. Raises ConfigError if `given` is that of another broker.
+
+    `others` were named too and may be of this broker: copies, and directories whose owner is not known.
+    """
     config = _config(named, given, search)
-    others, missing = _other_log_dirs(named, config)
-    log_dirs = (*named, *others)
-    broker = Broker(log_dirs=log_dirs, config=config, moves=future_replicas(each.path for each in log_dirs))
+    found, missing = _other_log_dirs(named, config)
+    log_dirs = (*named, *found)
+    listed = dict.fromkeys(each.path for each in (*log_dirs, *others))
+    unlisted = [str(path) for path in listed if not os.access(path, os.R_OK | os.X_OK)]
+    moves = future_replicas(dict.fromkeys((*listed, *_located(config))))
+    broker = Broker(log_dirs=log_dirs, config=config, moves=moves)
     problem = next((each.problem for each in named if each.problem is not None), None)
     try:
         metadata = None if problem is not None else _metadata(log_dirs, config)
+        if metadata is None and problem is None and named[0].owner is not None:
+            metadata = _metadata([each for each in others if each.owner == named[0].owner], config)
     except KcompactError as error:
         metadata, problem = None, _with_hint(error)
     except OSError as error:
         metadata, problem = None, storage_error(Path(error.filename or named[0].path), error)
     if metadata is not None and broker.node_id is not None:
         missing += _not_found(metadata.log_dirs.get(broker.node_id, ()), log_dirs)[len(missing) :]
-    return replace(broker, config=replace(config, missing=tuple(missing)), metadata=metadata, problem=problem)
+    config = replace(config, missing=(*missing, *unlisted))
+    return replace(broker, config=config, metadata=metadata, problem=problem)
+
+
+def _located(config: BrokerConfig) -> list[Path]:
+    """Return where the paths in `log.dirs` of a broker's file lead, as far as that is known."""
+    paths = [config.located(path) for path in config.log_dirs] if config.names_log_dirs else []
+    return [Path(os.path.realpath(path)) for path in paths if path is not None]
 
 
 def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search: BrokerSearch) -> BrokerConfig:
@@ -160,7 +202,7 @@ def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search:
     for other in known[1:]:
         if names := differences(known[0], other):
             why = f"{known[0].origin} and {other.origin} are of this broker, and differ in {', '.join(names)}"
-            return replace(UNKNOWN_BROKER, doubts=(why,))
+            return known[0].with_directories_only([*known[0].log_dirs, *other.log_dirs], why)
     doubts = dict.fromkeys(doubt for each in found for doubt in each.doubts)
     return known[0] if known else replace(UNKNOWN_BROKER, doubts=tuple(doubts))
 
@@ -169,17 +211,22 @@ def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tu
     """Return the log directories of a broker that its `server.properties` adds, and the paths there that lack one."""
     found: list[LogDirOfBroker] = []
     missing: list[str] = []
-    if not config.names_log_dirs or named[0].owner is None:
+    if config.log_dirs_moved and (more := len(config.log_dirs) - len(named)) > 0:
+        return found, [f"{more} more of its log.dirs"]
+    if not config.names_log_dirs:
         return found, missing
     paths = dict.fromkeys((*config.log_dirs, *filter(None, [config.metadata_log_dir])))
     for path in paths:
         located = config.located(path)
-        if located is None or any(_is_same(located, each.path) for each in (*named, *found)):
+        if located is None:
+            missing.append(path)
+            continue
+        if any(_is_same(located, each.path) for each in (*named, *found)):
             continue
         other = _read_log_dir(Path(os.path.realpath(located)))
         if _belongs_to(other, [*named, *found]):
             found.append(other)
-        else:
+        elif named[0].owner is not None or not other.path.is_dir():
             missing.append(path)
     return found, missing
 
@@ -190,7 +237,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 def _not_found(registered: Sequence[str], log_dirs: Sequence[LogDirOfBroker]) -> list[str]:
     """Return which of the registered log directories are none of these, in words. One without an id may be any."""
-    ids = [each.properties.directory_id if each.properties else None for each in log_dirs]
+    ids = [each.directory_id for each in log_dirs]
     lacking = [each for each in registered if each not in ids]
     return [f"directory.id {each}" for each in lacking[ids.count(None) :]]
 
@@ -223,6 +270,16 @@ def future_replicas(log_dirs: Iterable[Path]) -> dict[TopicPartition, tuple[Path
                     partition = parsed.topic_partition
                     found[partition] = (*found.get(partition, ()), directory)
     return found
+
+
+def moves_of(partition: TopicPartition, log_dir: Path, config: BrokerConfig) -> list[Path]:
+    """Return the `-future` directories of one partition, in its log directory and in those of its broker's file."""
+    found: dict[Path, None] = {}
+    for path in dict.fromkeys((log_dir, *_located(config))):
+        with suppress(OSError):
+            names = [name for name in files_in(path).names() if name.startswith(f"{partition}.")]
+            found |= dict.fromkeys(path / name for name in sorted(names) if name.endswith(f"-{DirectoryKind.FUTURE}"))
+    return list(found)
 
 
 def _with_hint(problem: KcompactError) -> KcompactError:

@@ -77,7 +77,8 @@ def merged_config(
             builder.set_broker_values(properties, Setting(source=source, origin=dynamic.origin))
     options = Setting(source=Source.OPTION)
     for_all = {override.name: override.value for override in overrides if override.topic is None}
-    builder.set_broker_values({name: value for name, value in for_all.items() if is_broker_name(name)}, options)
+    of_broker = {name: value for name, value in for_all.items() if is_broker_name(name)}
+    builder.set_broker_values(of_broker, replace(options, is_of_broker=True))
     if not own.is_known:
         builder.forget_what_is_of_the_topic_alone()
     builder.set_topic_values(for_all, options)
@@ -153,6 +154,8 @@ class _TopicConfigBuilder:
         """Return the error for a bad value: ConfigError for the user's, UnsupportedError for the cluster's."""
         if setting.origin is None:
             return ConfigError(path=name, problem=f"'{text}' {problem}")
+        if setting.origin == "topic-configs":
+            return ConfigError(path=f"{name} of {self._topic} in --topic-configs", problem=f"'{text[:60]}' {problem}")
         return UnsupportedError(
             path=f"{name} of {self._topic}",
             problem=f"the cluster has '{text}' ({setting.source}, {setting.origin}), which {problem}",

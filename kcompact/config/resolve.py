@@ -64,10 +64,12 @@ def configurations(
     log_dirs: Sequence[Path] = (),
     client: ClientConfig | None = None,
     release: Release | None = None,
+    brokers: Mapping[Path, Broker] | None = None,
 ) -> dict[Path, Configured]:
     """Return the configuration of each partition directory. Without `broker_config` the broker's file is looked for.
 
     `log_dirs` may belong to the brokers of the partitions too; a path that is no log directory does not count.
+    `brokers` are those of all log directories, if they are known already.
 
     Without `release` the rules are those of the broker's release, as far as its files prove it.
 
@@ -75,7 +77,10 @@ def configurations(
     and if `broker_config` is that of another broker; ClusterUnreachableError; RefusedError when the cluster of
     `bootstrap_server` is not the cluster of the data.
     """
-    brokers = brokers_of((directory.parent for directory in directories), broker_config, beside=log_dirs)
+    if not directories and bootstrap_server is None:
+        return {}
+    if brokers is None:
+        brokers = brokers_of((directory.parent for directory in directories), broker_config, beside=log_dirs)
     resolver = _Resolver(brokers, overrides, topic_configs or {}, broker_config, release)
     if bootstrap_server is not None:
         resolver.query_cluster(bootstrap_server, client, directories)
@@ -188,6 +193,8 @@ class _Resolver:
             if found := topics.get(topic):
                 if found.topic_id is not None:
                     check_topic_id(directory, partition, found.topic_id, where=where)
+                if live is None or topics is not live.topics:
+                    self._note_if_stray(directory, partition, notes)
                 return found
             if live is not None and topics is live.topics:
                 code = NoteCode.HIDDEN_SETTINGS if topic in live.hidden else NoteCode.UNKNOWN_TO_CLUSTER
@@ -206,6 +213,22 @@ class _Resolver:
                 notes.append(Note.of(NoteCode.STRAY_REPLICA, why="the topic is not in the cluster metadata"))
             return self._unknown(broker.why_no_metadata)
         notes += broker.metadata.notes
+        is_stray = self._note_if_stray(directory, partition, notes)
+        topic = broker.metadata.topics.get(partition.topic)
+        if topic is None:
+            if not is_stray:
+                notes.append(Note.of(NoteCode.OTHER_TOPIC_ID))
+            return self._unknown("the cluster metadata does not have them")
+        return TopicOverrides(values=topic.overrides, origin=ORIGIN, topic_id=topic.topic_id)
+
+    def _note_if_stray(self, directory: Path, partition: TopicPartition, notes: list[Note]) -> bool:
+        """Return whether a broker moves a replica aside by what its metadata log says; add a note then.
+
+        Raises StaleReplicaError if the topic was created again.
+        """
+        broker = self._brokers[directory.parent]
+        if broker.metadata is None:
+            return False
         topic = broker.metadata.topics.get(partition.topic)
         if topic is not None:
             topic_id = check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
@@ -214,11 +237,7 @@ class _Resolver:
         why = why_stray(broker.metadata, topic_id, partition, node_id=broker.node_id)
         if why is not None:
             notes.append(Note.of(NoteCode.STRAY_REPLICA, why=why))
-        if topic is None:
-            if why is None:
-                notes.append(Note.of(NoteCode.OTHER_TOPIC_ID))
-            return self._unknown("the cluster metadata does not have them")
-        return TopicOverrides(values=topic.overrides, origin=ORIGIN, topic_id=topic.topic_id)
+        return why is not None
 
     def _unknown(self, why: str) -> TopicOverrides:
         return replace(UNKNOWN_OVERRIDES, why=f"not in --topic-configs, and {why}" if self._topic_configs else why)

@@ -303,7 +303,8 @@ class _Judge:
             names = differences(found[0], other)
             if names:
                 both = f"{found[0].origin} and {other.origin} both name it, and differ in {', '.join(names)}"
-                return replace(UNKNOWN_BROKER, doubts=(*self._doubts, both))
+                log_dirs = [*found[0].log_dirs, *other.log_dirs]
+                return found[0].with_directories_only(log_dirs, *self._doubts, both)
         return found[0] if found else replace(UNKNOWN_BROKER, doubts=tuple(self._doubts))
 
     def _read(self, path: Path) -> tuple[os.stat_result, Mapping[str, str]] | None:

@@ -55,6 +55,8 @@ class Setting:
 
     source: Source
     origin: str | None = None
+    is_of_broker: bool = False
+    """Whether an option has set it under the broker's name, so that what a topic overrides is stronger."""
 
 
 _SOURCES = {
@@ -154,7 +156,8 @@ class TopicConfig:
     def is_assumed(self, name: str) -> bool:
         """Return whether a setting has its value only because the topic's own, or the broker's, is unknown."""
         setting = self.settings.get(name)
-        if setting is not None and setting.source is Source.OPTION:
+        is_option = setting is not None and setting.source is Source.OPTION
+        if is_option and (self.own.is_known or setting is None or not setting.is_of_broker):
             return False
         if not self.own.is_known and name in TOPIC_SETTINGS:
             return self.value_of(name) is not None

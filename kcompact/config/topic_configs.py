@@ -36,11 +36,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.bucket.path import local_path
-from kcompact.config.settings import TopicOverrides, is_used
+from kcompact.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, TopicOverrides, is_used
 from kcompact.errors import ConfigError
 from kcompact.format.names import TopicPartition
 from kcompact.format.properties import decode_uuid
 from kcompact.log.files import LogFile
+from kcompact.readable import closest
 
 ORIGIN = "topic-configs"
 _SHOWN_CHARACTERS = 40
@@ -90,6 +91,8 @@ class _Entry:
     shows_all: bool = False
     has_settings: bool = False
     """Whether there are lines with settings below the topic, or all of them are in its own line."""
+    has_policy: bool = False
+    """Whether one of these lines is that of `cleanup.policy`, which every topic has."""
 
 
 def read_topic_configs(file: str | os.PathLike[str]) -> dict[str, TopicOverrides]:
@@ -152,6 +155,7 @@ def _add_to(block: _Entry | None, found: Mapping[str, str]) -> None:
     if block is None:
         raise ValueError(f"a setting without a topic above it: '{_start(name)}'")
     block.has_settings = True
+    block.has_policy |= name == "cleanup.policy"
     if block.shows_all and synonyms is not None:
         if name == "cleanup.policy" and not synonyms:
             # Every broker since 1.1 sends a synonym of this setting.
@@ -208,6 +212,9 @@ def _joined(entries: Sequence[_Entry], path: Path) -> dict[str, TopicOverrides]:
     """Return the topics of all entries. Raises ConfigError if two entries contradict each other."""
     joined: dict[str, _Entry] = {}
     for entry in entries:
+        if entry.shows_all and entry.has_settings and not entry.has_policy:
+            problem = f"line {entry.line}: no cleanup.policy of '{entry.topic}' below: the output is cut off"
+            raise ConfigError(path=path, problem=problem, hint=_HINT)
         if not entry.has_settings and (entry.shows_all or len(entries) == 1):
             ends = "the tool has failed here" if entry.shows_all else "so ends also a tool that has failed"
             problem = f"line {entry.line}: no settings of '{entry.topic}' below: {ends}"
@@ -266,6 +273,9 @@ def _overrides(topic: str, settings: object) -> TopicOverrides:
         raise ValueError(f"'{topic}' has no object with settings")
     values = {}
     for name, value in settings.items():
+        if name not in TOPIC_SETTINGS and (meant := BROKER_SETTINGS.get(name) or closest(name, TOPIC_SETTINGS)):
+            # Else it may be a setting of a newer Kafka.
+            raise ValueError(f"'{_start(name)}' of '{topic}' is no setting of a topic; did you mean {meant}?")
         if not isinstance(value, str | bool | None):
             raise ValueError(f"'{_start(name)}' of '{topic}' is neither text, nor a number, nor a boolean")
         if value is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from kcompact import kernels
 from kcompact.config.broker_config import UNKNOWN_BROKER
-from kcompact.config.brokers import brokers_of
+from kcompact.config.brokers import Broker, brokers_of
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured
 from kcompact.doctor.damage import of_error
@@ -82,11 +82,11 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     found = list(broker_setting_findings(configs))
     if found and options.broker_config is not None:
         # A broker refuses these settings, so nothing can be said about partitions under them.
-        why = f"{options.broker_config.origin} has a value that a broker refuses"
-        options = replace(options, broker_config=replace(UNKNOWN_BROKER, doubts=(why,)))
+        unknown = replace(UNKNOWN_BROKER, doubts=(f"{options.broker_config.origin} has a value that a broker refuses",))
+        brokers = {log_dir: replace(broker, config=unknown) for log_dir, broker in brokers.items()}
     options = replace(options, include_internal=True, unclean=reads_all)
     found += broker_config_findings(configs)
-    found += missing_log_dir_findings(configs)
+    found += missing_log_dir_findings(brokers)
     identities: dict[Path, MetaProperties] = {}
     checkpoints = PerLogDir(readable_log_dir)
     partitions: list[Path] = []
@@ -106,7 +106,7 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     found += topic_id_findings(partitions)
     wrong_names = [note for config in configs.values() if config.is_found for note in wrong_name_notes(config)]
     found += unused_setting_findings([*option_notes(partitions, options), *wrong_names], log_dirs[0])
-    found += _all_partitions(partitions, options, checkpoints, reads_all=reads_all, memory_bytes=memory_bytes)
+    found += _all_partitions(partitions, options, brokers, checkpoints, reads_all=reads_all, memory_bytes=memory_bytes)
     return found
 
 
@@ -154,13 +154,15 @@ def _log_dir_findings(
 def _all_partitions(
     partitions: Sequence[Path],
     options: PlanOptions,
+    brokers: Mapping[Path, Broker],
     checkpoints: PerLogDir[LogDir],
     *,
     reads_all: bool,
     memory_bytes: int,
 ) -> Iterator[Finding]:
     """Yield what is wrong with the partitions and with the settings of their topics. Raises ConfigError."""
-    configs = {directory: _examined_by(each, directory) for directory, each in options.configs_of(partitions).items()}
+    found_configs = options.configs_of(partitions, brokers=brokers)
+    configs = {directory: _examined_by(each, directory) for directory, each in found_configs.items()}
     yield from cleaner_findings(configs)
     yield from assumption_findings(configs)
     topics: dict[tuple[Path, str], Path] = {}

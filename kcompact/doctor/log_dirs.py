@@ -254,15 +254,16 @@ def identity_findings(found: Mapping[Path, MetaProperties], configs: Mapping[Pat
                 yield Finding(kind=Kind.DIRECTORY_IDS, directory=log_dir, file=file, problem=problem, broker_says=says)
 
 
-def missing_log_dir_findings(configs: Mapping[Path, BrokerConfig]) -> Iterator[Finding]:
-    """Yield the log directories that a broker has and that were not found; `configs` are those of log directories.
+def missing_log_dir_findings(brokers: Mapping[Path, Broker]) -> Iterator[Finding]:
+    """Yield the log directories that a broker has and that were not found; `brokers` are those of log directories.
 
     Rule: MetaPropertiesEnsemble.verify, which wants the metadata log directory to be formatted.
     """
-    for log_dir, config in configs.items():
+    for log_dir, broker in {id(each): (log_dir, each) for log_dir, each in reversed(list(brokers.items()))}.values():
+        config = broker.config
         for missing in config.missing:
             path = config.located(missing) if config.names_log_dirs else None
-            if path is not None and Path(os.path.realpath(path)) in configs:
+            if path is not None and Path(os.path.realpath(path)) in brokers:
                 continue  # It is that of another broker, or a copy, which `identity_findings` says.
             if path is not None and missing == config.metadata_log_dir:
                 problem = (

@@ -101,6 +101,11 @@ class MetaProperties:
     node_id: int | None
     directory_id: str | None
 
+    @property
+    def is_of_zookeeper(self) -> bool:
+        """Whether only a broker with ZooKeeper writes it so. A cluster that was moved to KRaft keeps the version 0."""
+        return self.version == 0 and self.directory_id is None
+
 
 def parse_meta_properties(data: bytes, *, file: str) -> MetaProperties:
     """Return the content of a `meta.properties`. Raises CorruptCheckpointError. Rule: MetaProperties.Builder."""

@@ -106,8 +106,12 @@ def _limit(value: int | None) -> int:
 
 
 def retention_applies(plan: CleanPlan) -> bool:
-    """Return whether a broker would look for old segments in a partition that kcompact may change."""
-    return plan.reason not in DELETES_NOTHING and not plan.log.damage
+    """Return whether a broker would look for old segments in a partition that kcompact may change.
+
+    In one that is being moved it does not, whatever the policy.
+    Rule: `LogCleanerManager.pauseCleaningForNonCompactedPartitions`.
+    """
+    return plan.reason not in DELETES_NOTHING and not plan.log.damage and not plan.log.moves
 
 
 def due_now(plan: CleanPlan) -> tuple[ExpiredSegment, ...]:

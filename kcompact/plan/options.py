@@ -13,6 +13,7 @@ from kcompact.readable import time
 
 if TYPE_CHECKING:
     from kcompact.config.broker_config import BrokerConfig
+    from kcompact.config.brokers import Broker
     from kcompact.config.client.settings import ClientConfig
     from kcompact.config.resolve import Configured
     from kcompact.config.settings import Override, TopicOverrides
@@ -79,8 +80,13 @@ class PlanOptions:
         if isinstance(self.topics, str):
             raise ConfigError(path="topics", problem=f"'{self.topics}' is one text; pass a tuple of patterns")
 
-    def configs_of(self, directories: Sequence[Path]) -> dict[Path, Configured]:
-        """Return the configuration of each partition. Raises ConfigError: a wrong value stops the command."""
+    def configs_of(
+        self, directories: Sequence[Path], *, brokers: Mapping[Path, Broker] | None = None
+    ) -> dict[Path, Configured]:
+        """Return the configuration of each partition. Raises ConfigError: a wrong value stops the command.
+
+        `brokers` are those of the log directories, if they are known already.
+        """
         from kcompact.config.resolve import configurations
 
         return configurations(
@@ -92,4 +98,5 @@ class PlanOptions:
             bootstrap_server=self.bootstrap_server,
             client=self.client,
             release=self.release,
+            brokers=brokers,
         )

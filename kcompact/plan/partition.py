@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.config.brokers import future_replicas
+from kcompact.config.brokers import moves_of
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError, UnsupportedError
 from kcompact.log.directory import LogDir, PartitionLog, read_log
@@ -52,8 +52,8 @@ def plan_partition(
     broker; the log end when there is no such file, and of the log of a KRaft quorum. With `rebuild_indexes` no index
     file is read, for the plan or for a cleaning by this plan. With `unclean` a log whose broker was not shut down
     cleanly is planned as the broker will have it after it started, and nothing that it recovers is cleaned. `moves` are
-    the `-future` directories of the partition, by default those in the same log directory. Damage is reported in the
-    plan. Raises RefusedError, CorruptDataError, StorageError.
+    the `-future` directories of the partition, by default those beside it and in the log directories of
+    `config.broker`. Damage is reported in the plan. Raises RefusedError, CorruptDataError, StorageError.
     """
     log = read_log(
         directory,
@@ -63,7 +63,7 @@ def plan_partition(
         as_recovered=unclean,
     )
     if moves is None:
-        moves = future_replicas([log.log_dir.path]).get(log.topic_partition, ())
+        moves = moves_of(log.topic_partition, log.log_dir.path, config.broker)
     log = replace(log, moves=tuple(moves))
     if high_watermark is None and not use_log_end:
         high_watermark, notes = _checkpointed_high_watermark(log)

@@ -134,7 +134,8 @@ class Replicas:
         for path, partitions in self._replicas:
             other = None if parsed is None else partitions.get(parsed.topic_partition)
             if other is None:
-                found.append(OtherReplica(path=path))
+                if canonical(path) not in partitions.values():  # A partition directory is that of another one.
+                    found.append(OtherReplica(path=path))
                 continue
             if own is None:
                 with storage_errors(directory):

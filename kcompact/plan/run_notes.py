@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kcompact import readable
 from kcompact.bucket.mirror import Orphans
-from kcompact.config.settings import LONG_MAX, TOPIC_SETTINGS, Override, Source, TopicConfig, is_used
+from kcompact.config.settings import LONG_MAX, Override, Source, TopicConfig, is_used
 from kcompact.errors import RefusedError
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.host.machine import clock_ms
@@ -55,11 +55,6 @@ def option_notes(
         why = f"no partition of them is among the paths: {some_of(list(map(shown, unseen)), at_most=_MAX_NAMED_TOPICS)}"
         setting = f"--topic-configs for {counted(len(unseen), 'topic')}"
         notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=setting, why=why))
-    names = {name for own in (options.topic_configs or {}).values() for name in own.values if not is_used(name)}
-    for name in sorted(names - TOPIC_SETTINGS.keys()):
-        if close := closest(name, TOPIC_SETTINGS):  # Else it may be one of a newer Kafka.
-            why = f"Kafka has no such setting; did you mean {close}?"
-            notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"{shown(name)} of --topic-configs", why=why))
     given = options.broker_config
     return [*notes, *(() if given is None else wrong_name_notes(given))]
 

@@ -68,12 +68,15 @@ def setting_doubts(partitions: Iterable[PlannedPartition], overrides: Sequence[O
 
     `overrides` are those of `--config`.
     """
-    planned = [each for each in partitions if each.plan is not None]
+    # No setting of a topic holds for the metadata log.
+    planned = [each for each in partitions if each.plan is not None and not each.plan.log.is_cluster_metadata]
     plans = [each.plan for each in planned if each.plan is not None and each.error is None]
+    # Each is found by planning anew, with other values.
+    deciding = {plan.log.directory: deciding_assumptions(plan) for plan in plans}
     return [
         *_missing_notes(each.plan for each in planned if each.plan is not None),
-        *_assumption_notes(plans),
-        *_unknown_notes([plan for plan in plans if not plan.config.own.is_known], overrides),
+        *_assumption_notes(plans, deciding),
+        *_unknown_notes([plan for plan in plans if not plan.config.own.is_known], deciding, overrides),
         *_general_notes(plans, overrides),
         *_contradiction_notes(plans),
     ]
@@ -92,7 +95,11 @@ def _missing_notes(plans: Iterable[CleanPlan]) -> Iterator[Note]:
             )
 
 
-def _assumption_notes(plans: Iterable[CleanPlan]) -> list[Note]:
+Deciding = Mapping[Path, tuple[str, ...]]
+"""The assumed settings that decide, by the directory of a partition."""
+
+
+def _assumption_notes(plans: Iterable[CleanPlan], all_deciding: Deciding) -> list[Note]:
     """Return one note on the settings that decide something and are only assumed to have Kafka's defaults.
 
     Those in a file that only the broker can resolve have a note of their own.
@@ -101,7 +108,7 @@ def _assumption_notes(plans: Iterable[CleanPlan]) -> list[Note]:
     log_dirs: dict[str, dict[Path, BrokerConfig]] = {}
     is_retained = False
     for plan in plans:
-        deciding = _deciding_by_broker(plan)
+        deciding = _of_broker(plan, all_deciding)
         if deciding:
             why = unresolved_text(plan.config.broker)
             names.setdefault(why, {}).update(dict.fromkeys(deciding))
@@ -119,13 +126,13 @@ def _assumption_notes(plans: Iterable[CleanPlan]) -> list[Note]:
     ]
 
 
-def _deciding_by_broker(plan: CleanPlan) -> tuple[str, ...]:
+def _of_broker(plan: CleanPlan, deciding: Deciding) -> tuple[str, ...]:
     """Return the assumed settings that decide and for which the broker's own value is unknown."""
-    deciding, config = deciding_assumptions(plan), plan.config
-    return tuple(name for name in deciding if not config.broker.is_known or name in config.unresolved)
+    names, config = deciding[plan.log.directory], plan.config
+    return tuple(name for name in names if not config.broker.is_known or name in config.unresolved)
 
 
-def _unknown_notes(plans: Iterable[CleanPlan], overrides: Sequence[Override]) -> Iterator[Note]:
+def _unknown_notes(plans: Iterable[CleanPlan], all_deciding: Deciding, overrides: Sequence[Override]) -> Iterator[Note]:
     """Yield one note for each reason why the own settings of topics are unknown, if that could change anything.
 
     A topic without a policy is refused, with what to pass.
@@ -133,14 +140,14 @@ def _unknown_notes(plans: Iterable[CleanPlan], overrides: Sequence[Override]) ->
     by_why: dict[str, list[CleanPlan]] = defaultdict(list)
     for plan in plans:
         may_change = (
-            bool(deciding_assumptions(plan)) or _retention_is_unknown(plan) or decided_for_all([plan], overrides)
+            bool(all_deciding[plan.log.directory]) or _retention_is_unknown(plan) or decided_for_all([plan], overrides)
         )
         if plan.config.cleanup_policy is not None and may_change:
             by_why[plan.config.own.why].append(plan)
     for why, those in by_why.items():
         topics = _topics(those)
-        deciding = {name for plan in those for name in deciding_assumptions(plan)}
-        deciding -= {name for plan in those for name in _deciding_by_broker(plan)}
+        deciding = {name for plan in those for name in all_deciding[plan.log.directory]}
+        deciding -= {name for plan in those for name in _of_broker(plan, all_deciding)}
         decided = [f"{each} decides for {_named(names)}" for each, names in decided_for_all(those, overrides).items()]
         is_retained = any(map(_retention_is_unknown, those))
         yield Note.of(
@@ -206,19 +213,17 @@ def _is_named(plan: CleanPlan, name: str, overrides: Sequence[Override]) -> bool
 
 def _contradiction_notes(plans: Iterable[CleanPlan]) -> Iterator[Note]:
     """Yield which topics that count as not compacted have traces of Kafka's cleaner on the disk."""
-    left = _MOST_HEADERS
+    deleted = [plan for plan in plans if plan.reason is Reason.POLICY_DELETE]
+    unchecked = [plan for plan in deleted if plan.log.checkpoint_offset is None]
     traces: dict[str, list[CleanPlan]] = defaultdict(list)
-    for plan in plans:
-        if plan.reason is not Reason.POLICY_DELETE:
-            continue
-        if plan.log.checkpoint_offset is not None:
-            traces["an entry in cleaner-offset-checkpoint"].append(plan)
-        elif left > 0:
-            horizons = read_horizons(plan, most_batches=left)
-            left -= horizons.batches
-            if horizons.waiting or horizons.passed:
-                traces["batches with a delete horizon"].append(plan)
-    for trace, those in traces.items():
+    traces["an entry in cleaner-offset-checkpoint"] = [
+        each for each in deleted if each.log.checkpoint_offset is not None
+    ]
+    for plan in unchecked:
+        horizons = read_horizons(plan, most_batches=max(1, _MOST_HEADERS // len(unchecked)))
+        if horizons.waiting or horizons.passed:
+            traces["batches with a delete horizon"].append(plan)
+    for trace, those in filter(lambda found: found[1], traces.items()):
         policies = sorted({f"{plan.config.policy_text} ({plan.config.source_of('cleanup.policy')})" for plan in those})
         yield Note.of(
             NoteCode.COMPACTED_BEFORE, topics=_named(_topics(those)), trace=trace, policy=" or ".join(policies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,86 @@ def test_a_move_on_the_same_disk_is_seen_without_a_broker(tmp_path: Path) -> Non
     for path in (first, first / "orders-0"):
         ran = kcompact("plan", "--json", *COMPACT, path)
         assert ran.partition["reason"] == "paused-by-move"
+
+
+def _damaged(second: Path) -> None:
+    (second / META_PROPERTIES).write_bytes(b"\377\376")
+
+
+def _missing(second: Path) -> None:
+    (second / META_PROPERTIES).unlink()
+
+
+def _of_another_cluster(second: Path) -> None:
+    disk(second, replace(D2, cluster_id="kcompactTestsCluster01"))
+
+
+@pytest.mark.parametrize(
+    ("change", "is_paused"),
+    [(_damaged, True), (_missing, True), (_of_another_cluster, False)],
+    ids=["damaged", "missing", "another cluster"],
+)
+def test_a_disk_whose_owner_is_not_known_may_be_of_the_broker(
+    change: Callable[[Path], None], is_paused: bool, tmp_path: Path
+) -> None:
+    first, second = disks(tmp_path)
+    change(second)
+    before = digest(first)
+    for paths in ((first, second), (second, first)):
+        ran = kcompact("clean", "--json", "--dry-run", "--engine", "in-process", "--force", *COMPACT, *paths)
+        reasons = {entry["directory"]: entry["reason"] for entry in ran.json["partitions"]}
+        assert (reasons[str(first / "orders-0")] == "paused-by-move") == is_paused, ran
+    assert digest(first) == before
+
+
+@pytest.mark.parametrize("identity", [replace(D1, version=0, cluster_id=None, directory_id=None), None])
+def test_the_file_of_a_broker_names_its_disks(identity: MetaProperties | None, tmp_path: Path) -> None:
+    """Old brokers with ZooKeeper write no cluster id."""
+    first, second = disks(tmp_path)
+    for path in (first, second):
+        (path / META_PROPERTIES).unlink()
+        if identity is not None:
+            disk(path, identity)
+    file = server_properties(first, second)
+    for path in (first, first / "orders-0"):
+        ran = kcompact("plan", "--json", *COMPACT, "--broker-config", file, path)
+        assert ran.partition["reason"] == "paused-by-move", ran
+
+
+@pytest.mark.parametrize("order", [("c", "d1", "d2"), ("d1", "c", "d2"), ("d2", "c", "d1"), ("d2", "d1", "c")])
+def test_a_copy_beside_the_disks_hides_no_move(order: tuple[str, ...], tmp_path: Path) -> None:
+    first, _ = disks(tmp_path)
+    shutil.copytree(first, tmp_path / "c")
+    before = digest(tmp_path)
+    ran = kcompact(*CLEAN, "--force", *(tmp_path / name for name in order))
+    assert {entry["reason"] for entry in ran.json["partitions"]} == {"paused-by-move"}
+    assert digest(tmp_path) == before
+
+
+def test_a_path_of_the_file_that_leads_nowhere_is_missing(tmp_path: Path) -> None:
+    first, second = disks(tmp_path)
+    file = server_properties(first, second)
+    file.write_text(file.read_text().replace(str(second), second.name))  # Relative to where the broker was started.
+    ran = kcompact("clean", "--engine", "in-process", *COMPACT, "--broker-config", file, first)
+    assert (ran.code, values(first / "orders-0") != COMPACTED) == (4, True), ran
+    assert "log directories of the broker were not found: d2; no terminal" in ran.err
+
+
+def test_the_disk_of_the_metadata_log_is_one_of_the_broker(tmp_path: Path) -> None:
+    first, second = disks(tmp_path)
+    file = server_properties(first, text=f"metadata.log.dir={second}")
+    ran = kcompact("plan", "--json", *COMPACT, "--broker-config", file, first, second)
+    assert (ran.code, ran.partition["reason"]) == (0, "paused-by-move"), ran
+
+
+def test_retention_waits_too(tmp_path: Path) -> None:
+    """Rule: `LogCleanerManager.pauseCleaningForNonCompactedPartitions`."""
+    first, second = disks(tmp_path)
+    named = ("cleanup.policy=delete", "retention.ms=1", "retention.bytes=1")
+    options = [word for setting in named for word in ("--config", setting)]
+    before = digest(first)
+    ran = kcompact("clean", "--yes", "--json", "--apply-retention", "--now", NOW, *options, first, second)
+    assert (ran.code, digest(first) == before) == (0, True), ran
 
 
 def test_why_it_is_paused(tmp_path: Path) -> None:

@@ -97,10 +97,28 @@ def test_the_topic_of_a_file_is_known_by_its_id(tmp_path: Path) -> None:
     assert f"--topic-configs has {encode_uuid(OTHER)} for orders" in ran.partition["error"]
 
 
-def test_a_wrong_name_in_a_file_is_said(tmp_path: Path) -> None:
-    file = topic_configs(tmp_path / "topics", {"orders": {"cleanup.polciy": "compact", "of.a.newer.kafka": "1"}})
-    (wrong,) = notes(plan(*file, partition(tmp_path / "logs")), "unused-setting")
-    assert wrong.startswith("cleanup.polciy of --topic-configs has no effect: Kafka has no such setting; did you mean")
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"cleanup.polciy": "compact"},
+            "'cleanup.polciy' of 'orders' is no setting of a topic; did you mean cleanup.policy?",
+        ),
+        ({"log.cleanup.policy": "compact"}, "is no setting of a topic; did you mean cleanup.policy?"),
+        (
+            {"cleanup.policy": "compacted"},
+            "cleanup.policy of orders in --topic-configs: 'compacted' must be compact, delete or",
+        ),
+        ({"of.a.newer.kafka": "1", "cleanup.policy": "compact"}, None),
+    ],
+)
+def test_a_wrong_setting_in_json_is_a_usage_error(
+    settings: dict[str, str], problem: str | None, tmp_path: Path
+) -> None:
+    file = topic_configs(tmp_path / "topics", {"orders": settings})
+    ran = kcompact("plan", *AT, *file, partition(tmp_path / "logs"))
+    assert ran.code == (0 if problem is None else 2)
+    assert (problem or "") in ran.err
 
 
 @pytest.mark.parametrize(
@@ -118,6 +136,15 @@ def test_a_wrong_file_is_a_usage_error(text: str, problem: str, tmp_path: Path) 
     ran = kcompact("clean", "--yes", *AT, *FOR_ALL, "--topic-configs", file, directory)
     assert (ran.code, ran.out, digest(tmp_path) == before) == (2, "", True)
     assert f"{file}: {problem}" in ran.err
+
+
+def test_a_file_does_not_hide_that_the_topic_was_created_again(tmp_path: Path) -> None:
+    log_dir = two_topics(tmp_path / "logs")
+    write_id = log_dir / "orders-0" / "partition.metadata"
+    write_id.write_text(f"version: 0\ntopic_id: {encode_uuid(OTHER)}")
+    file = topic_configs(tmp_path / "topics", {"orders": {"cleanup.policy": "compact"}})
+    ran = plan(*file, "--topic", "orders", log_dir, code=4)
+    assert ran.partition["reason"] == "not-a-partition"
 
 
 # Unknown
@@ -196,7 +223,14 @@ OLD, CLEAN, DIRTY_MS = (log_dsl.time_of(text) for text in ("00:00", "3d00:00", "
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize(("named", "is_kept"), [((), True), (("--config", "delete.retention.ms=86400000"), False)])
+@pytest.mark.parametrize(
+    ("named", "is_kept"),
+    [
+        ((), True),
+        (("--config", "log.cleaner.delete.retention.ms=86400000"), True),  # The topic may have another.
+        (("--config", "delete.retention.ms=86400000"), False),
+    ],
+)
 def test_tombstones_without_a_horizon_expire_by_a_named_setting_only(
     named: tuple[str, ...], is_kept: bool, magic: int, tmp_path: Path
 ) -> None:
@@ -243,8 +277,8 @@ def test_traces_of_the_cleaner_contradict_a_policy_without_compact(
         []
         if trace is None
         else [
-            f"orders: {trace}, which only Kafka's cleaner makes; so the topic was compacted once, or still is, and its "
-            "cleanup.policy is not delete (--config)"
+            f"orders counts as delete (--config), and has {trace}: a cleaner has compacted it before; check its "
+            "cleanup.policy"
         ]
     )
     assert notes(plan(*FOR_ALL, directory), "compacted-before") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -66,10 +67,36 @@ def test_the_directories_of_a_broker(second: MetaProperties | None, expected: li
     assert groups(brokers_of(paths, None)) == expected
 
 
-def test_copies_are_brokers_of_their_own(tmp_path: Path) -> None:
-    paths = [with_metadata(tmp_path / "d1"), log_dir(tmp_path / "d2", D2)]
-    copies = [Path(shutil.copytree(each, tmp_path / f"copy-of-{each.name}")) for each in paths]
-    assert groups(brokers_of([*paths, *copies], None)) == [["d1", "d2"], ["copy-of-d1", "copy-of-d2"]]
+def copies(root: Path) -> list[Path]:
+    """Make two directories of a broker, with its metadata log and a move, and a copy of each before the move."""
+    paths = [with_metadata(root / "d1"), log_dir(root / "d2", D2)]
+    copied = [Path(shutil.copytree(each, root / f"c{number}")) for number, each in enumerate(paths, start=1)]
+    (root / "d2" / FUTURE).mkdir()
+    return [*paths, *copied]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4), 3)))
+def test_beside_copies_nothing_proves_which_belong_together(order: tuple[int, ...], tmp_path: Path) -> None:
+    """So each is alone, but for the moves and the metadata log, in whatever order they are named."""
+    made = copies(tmp_path)
+    named = [made[number] for number in order]
+    found = brokers_of(named, None)
+    assert all(len(broker.log_dirs) == 1 for broker in found.values())
+    moves = {} if made[1] not in named else {TopicPartition("orders", 0): (made[1] / FUTURE,)}
+    assert all(broker.moves == moves for broker in found.values())
+    assert all(broker.metadata is not None for broker in found.values())
+
+
+def test_beside_copies_the_file_of_the_broker_says_which_belong_together(tmp_path: Path) -> None:
+    first, second, *_ = made = copies(tmp_path)
+    file = tmp_path / "config" / "server.properties"
+    file.parent.mkdir()
+    file.write_text(f"process.roles=broker\nnode.id=1\nlog.dirs={first},{second}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KCOMPACT_BROKER_SEARCH", "auto")
+        found = brokers_of(made[::-1], None)
+    assert sorted(each.path.name for each in found[first].log_dirs) == ["d1", "d2"]
+    assert [each.path.name for each in found[made[2]].log_dirs] == ["c1"]
 
 
 def test_one_metadata_log_for_all_directories(tmp_path: Path) -> None:
@@ -102,7 +129,7 @@ def test_directories_that_the_file_of_the_broker_names(tmp_path: Path) -> None:
     assert broker.moves == {TopicPartition("orders", 0): (second / FUTURE,)}
     moved = replace(given, log_dirs_moved=True)
     alone = brokers_of([second], moved)[second]
-    assert ([each.path for each in alone.log_dirs], alone.config.missing) == ([second], ())
+    assert ([each.path for each in alone.log_dirs], alone.config.missing) == ([second], ("3 more of its log.dirs",))
 
 
 def test_the_metadata_log_is_where_the_file_says(tmp_path: Path) -> None:
@@ -162,7 +189,9 @@ def test_a_path_that_is_missing_is_not_counted_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "lines", "why"),
     [
-        (replace(D1, version=0), (), "the broker uses ZooKeeper"),
+        (replace(D1, version=0, directory_id=None), (), "the broker uses ZooKeeper"),
+        # Moved from ZooKeeper to KRaft.
+        (replace(D1, version=0), (), "the metadata log of the broker was not found"),
         (D1, ("metadata.log.dir=/gone/meta",), "is in /gone/meta, which was not found"),
         (D1, (), "the metadata log of the broker was not found"),
         (None, None, "there is no metadata log beside the data"),

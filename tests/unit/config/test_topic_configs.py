@@ -299,13 +299,9 @@ OTHER_ENTITIES = {
     "SCRAM credential configs for user-principal 'alice' are SCRAM-SHA-256=iterations=4096": "user-principal 'alice'",
     # By the sources.
     "All configs for broker-logger 1 are:": "broker-logger 1",
-    "Dynamic configs for client-metric m are:": "client-metric m",
-    "Dynamic configs for group g are:": "group g",
     "Quota configs for the default ip are connection_creation_rate=1.0": "the default ip",
     # Before 2.5.
     "Configs for broker 1 are:": "broker 1",
-    "Default config for brokers in the cluster are:": "brokers in the cluster",
-    "Configs for brokers 'x' are a=b": "brokers 'x'",
 }
 NEITHER = "neither a topic nor a setting of one: "
 NEITHER_LINES = {
@@ -374,6 +370,10 @@ BAD_FILES = {
     "a setting first": (f"\n{RETENTION}", f"line 2: {NO_TOPIC_ABOVE}"),
     "a setting below kafka-topics": (f"{HEADER}{TOPICS}{RETENTION}", f"line 8: {NO_TOPIC_ABOVE}"),
     "a setting below ZooKeeper": (f"{ZOOKEEPER_0_9}{RETENTION}", f"line 3: {NO_TOPIC_ABOVE}"),
+    "all settings cut off": (
+        ALL_NOTHING + RETENTION,
+        "line 1: no cleanup.policy of 'nope' below: the output is cut off",
+    ),
     "a name alone": (HEADER, "line 1: no settings of 't' below: so ends also a tool that has failed"),
     "two values": (f"{HEADER}{RETENTION}{HIDDEN.replace('null', '6')}", "line 3: 'retention.ms' has had another value"),
     "a hidden value": (HEADER + HIDDEN, "line 2: Kafka does not show the value of 'retention.ms'"),
@@ -504,9 +504,12 @@ def _list(settings: Mapping[str, str]) -> str:
 
 FIRST = "  a.b=x y, DYNAMIC_TOPIC_CONFIG:z=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:log.a.b=x y}\n"
 LAST = "  segment.jitter.ms=0 sensitive=false synonyms={}\n"
+POLICY_OF_BROKER = "  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
 # Rule: ConfigCommand.describeResourceConfig, ConfigCommand.describeConfigWithZk.
 as_configs = form(lambda topic, settings: f"Dynamic configs for topic {topic} are:\n{_lines(settings)}")
-as_all_configs = form(lambda topic, settings: f"All configs for topic {topic} are:\n{FIRST}{_lines(settings)}{LAST}")
+as_all_configs = form(
+    lambda topic, settings: f"All configs for topic {topic} are:\n{FIRST}{POLICY_OF_BROKER}{_lines(settings)}{LAST}"
+)
 as_zookeeper_configs = form(lambda topic, settings: f"Configs for topic '{topic}' are {_list(settings)}\n")
 # Rule: TopicCommand.printDescription; TopicCommand.describeTopic of 2.3.
 as_topics = form(
