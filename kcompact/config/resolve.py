@@ -81,10 +81,26 @@ def configurations(
         return {}
     if brokers is None:
         brokers = brokers_of((directory.parent for directory in directories), broker_config, beside=log_dirs)
+        _require_own_node(brokers, broker_config)
     resolver = _Resolver(brokers, overrides, topic_configs or {}, broker_config, release)
     if bootstrap_server is not None:
         resolver.query_cluster(bootstrap_server, client, directories)
     return {directory: resolver.resolve(directory) for directory in directories}
+
+
+def _require_own_node(brokers: Mapping[Path, Broker], given: BrokerConfig | None) -> None:
+    """Raise ConfigError if the broker's file that was given is that of another node, unless the user says otherwise."""
+    for log_dir, broker in brokers.items():
+        stored = broker.properties.node_id if broker.properties else None
+        if given is None or given.origin is None or given.log_dirs_moved or stored is None:
+            continue
+        if given.node_id not in (None, stored):
+            raise ConfigError(
+                path=given.origin,
+                problem=f"has the node id {given.node_id}, and meta.properties of {log_dir} has {stored}: it is "
+                "that of another broker",
+                hint="Pass the file of its own broker. If it is its file all the same, add --log-dirs-moved.",
+            )
 
 
 class _Resolver:
@@ -188,17 +204,16 @@ class _Resolver:
         user may not read the settings and no other source has them.
         """
         topic, live = partition.topic, self._live
-        sources = [] if live is None else [(live.topics, live.address)]
-        for topics, where in (*sources, (self._topic_configs, "--topic-configs")):
-            if found := topics.get(topic):
-                if found.topic_id is not None:
-                    check_topic_id(directory, partition, found.topic_id, where=where)
-                if live is None or topics is not live.topics:
-                    self._note_if_stray(directory, partition, notes)
+        if live is not None:
+            if found := live.topics.get(topic):
+                _require_same_topic(directory, partition, found, live.address)
                 return found
-            if live is not None and topics is live.topics:
-                code = NoteCode.HIDDEN_SETTINGS if topic in live.hidden else NoteCode.UNKNOWN_TO_CLUSTER
-                notes.append(Note.of(code, address=live.address))
+            code = NoteCode.HIDDEN_SETTINGS if topic in live.hidden else NoteCode.UNKNOWN_TO_CLUSTER
+            notes.append(Note.of(code, address=live.address))
+        if found := self._topic_configs.get(topic):
+            _require_same_topic(directory, partition, found, "--topic-configs")
+            self._note_if_stray(directory, partition, notes)
+            return found
         return self._own_in_metadata(directory, partition, notes)
 
     def _own_in_metadata(self, directory: Path, partition: TopicPartition, notes: list[Note]) -> TopicOverrides:
@@ -263,6 +278,12 @@ class _Resolver:
         return live_dynamic_config(
             live, node_id=node_id, fallback=offline.get(node_id) if node_id is not None else None
         )
+
+
+def _require_same_topic(directory: Path, partition: TopicPartition, found: TopicOverrides, where: str) -> None:
+    """Raise StaleReplicaError if a source has another id for a topic than its directory."""
+    if found.topic_id is not None:
+        check_topic_id(directory, partition, found.topic_id, where=where)
 
 
 def _usable(broker: BrokerConfig) -> BrokerConfig:

@@ -1,11 +1,13 @@
 """Nothing is compacted or deleted by a value that no source of the topic gave, whatever the sources and the disks.
 
 A broker with one or two log directories, of ZooKeeper or KRaft, whose metadata log, `server.properties` and
-`--topic-configs` know some of the topics. `expected` says, without the code that is tested, what each topic has.
+`--topic-configs` know some of the topics; some topics are being moved. `expected` says, without the code that is
+tested, what each topic has.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -41,6 +43,7 @@ log now=10:00
 TOPICS = ("apples", "beans", "cress")
 AN_HOUR, NEVER, LITTLE = "3600000", "-1", "1"
 POLICY, TIME, SIZE = "cleanup.policy", "retention.ms", "retention.bytes"
+OTHER = {"d1": "d2", "d2": "d1"}
 OF_BROKERS = {POLICY: "log.cleanup.policy", TIME: "log.retention.ms", SIZE: "log.retention.bytes"}
 VALUES = {POLICY: ("compact", "delete", "compact,delete"), TIME: (AN_HOUR, NEVER), SIZE: (LITTLE, NEVER)}
 DEFAULTS = {POLICY: "delete", TIME: "604800000", SIZE: NEVER}
@@ -52,9 +55,13 @@ known_topics = st.dictionaries(st.sampled_from(TOPICS), some_settings)
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """The broker, what knows its topics, and what a user names. `directory_of` has the directory of each topic."""
+    """The broker, what knows its topics, and what a user names.
+
+    `directory_of` has the directory of each topic; the `moving` ones have a `-future` replica in the other one.
+    """
 
     directory_of: Mapping[str, str]
+    moving: frozenset[str]
     metadata_in: str | None
     in_metadata: Mapping[str, Settings]
     dynamic: Settings
@@ -68,6 +75,7 @@ class Scene:
 scenes = st.builds(
     Scene,
     directory_of=st.fixed_dictionaries({name: st.sampled_from(("d1", "d2")) for name in TOPICS}),
+    moving=st.frozensets(st.sampled_from(TOPICS)),
     metadata_in=st.sampled_from((None, "d1", "d2")),
     in_metadata=known_topics,
     dynamic=some_settings,
@@ -104,6 +112,9 @@ def write_broker(root: Path, scene: Scene) -> BrokerConfig | None:
     for name, directory in scene.directory_of.items():
         spec = replace(log_dsl.parse(LOG), name=f"{name}-0", topic_id=encode_uuid(ids[name]))
         log_writer.write(spec, root / directory)
+        if name in scene.moving:
+            target = root / OTHER[directory] / f"{name}-0.{'0' * 32}-future"
+            shutil.copytree(root / directory / f"{name}-0", target)
     version = 0 if scene.metadata_in is None else 1
     for number, directory in enumerate(("d1", "d2"), start=1):
         (root / directory).mkdir(exist_ok=True)
@@ -155,6 +166,9 @@ ALL = {offset: (key.encode(), str(offset + 1).encode()) for offset, key in enume
 
 def allowed(scene: Scene, name: str) -> tuple[set[int], set[int]]:
     """Return the offsets that may be gone by compaction, and those that may be gone by retention."""
+    # Another disk is known if it is named, or if the file of the broker names it.
+    if name in scene.moving and (OTHER[scene.directory_of[name]] in scene.paths or scene.static is not None):
+        return set(), set()
     policy = expected(scene, name, POLICY) or ""
     superseded = {0, 1, 2} if "compact" in policy else set()
     limits = expected(scene, name, TIME), expected(scene, name, SIZE)

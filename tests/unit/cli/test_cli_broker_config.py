@@ -354,6 +354,19 @@ def test_a_file_of_something_else_deletes_nothing(kind: str, tmp_path: Path) -> 
         assert (moved.code, digest(log_dir) == before) == (2, True)
 
 
+def test_the_file_of_another_node_deletes_nothing(tmp_path: Path) -> None:
+    log_dir = tmp_path / "logs"
+    partition(log_dir, OLD_LOG)
+    (log_dir / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    file = server_properties(log_dir, text="log.retention.ms=1")
+    file.write_text(file.read_text().replace("node.id=1", "node.id=2"))
+    before = digest(log_dir)
+    clean = ("clean", "--yes", "--apply-retention", *A_MONTH_LATER, *POLICY, "--broker-config", file, log_dir)
+    ran = kcompact(*clean)
+    assert (ran.code, ran.out, digest(log_dir) == before) == (2, "", True)
+    assert f"has the node id 2, and meta.properties of {log_dir} has 1: it is that of another broker" in ran.err
+
+
 COMMANDS = (("plan",), ("inspect",), ("doctor",), CLEAN[:-2], ("report", "-o", "-"))
 
 
@@ -381,13 +394,13 @@ def test_the_word_of_the_user_needs_a_file(tmp_path: Path) -> None:
     assert (ran.code, "--log-dirs-moved needs --broker-config" in ran.err) == (2, True)
 
 
-def test_the_file_of_another_node_is_noted(tmp_path: Path) -> None:
+def test_the_file_of_another_node_is_noted_if_the_user_says_that_it_is_the_brokers(tmp_path: Path) -> None:
     log_dir = tmp_path / "logs"
     partition(log_dir)
     (log_dir / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=2\n")
     file = server_properties(log_dir)
     why = f"{file} has the node id 1, and meta.properties has 2: its settings are those of another broker"
-    assert why in note_texts(plan(*POLICY, "--broker-config", file, log_dir).partition)
+    assert why in note_texts(plan(*POLICY, "--broker-config", file, "--log-dirs-moved", log_dir).partition)
 
 
 def test_every_directory_must_be_named(tmp_path: Path) -> None:
