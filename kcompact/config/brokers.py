@@ -113,14 +113,16 @@ def brokers_of(
     by_owner: dict[object, list[LogDirOfBroker]] = defaultdict(list)
     for path, found in named.items():
         by_owner[found.owner or path].append(found)
+    # Few of many directories say something about others.
+    moving = [each for each in named.values() if _is_closed(each.path) or future_replicas([each.path])]
     search, brokers = BrokerSearch(), dict[Path, Broker]()
     for those in by_owner.values():
         ids = [each.directory_id for each in those if each.directory_id is not None]
         groups = [those] if len(ids) == len(set(ids)) else [[each] for each in those]
         for group in groups:
             # One whose owner is not known may be of this broker.
-            others = [each for each in named.values() if None in (each.owner, group[0].owner) or each in those]
-            broker = _broker(group, others, given, search)
+            others = [each for each in moving if None in (each.owner, group[0].owner)]
+            broker = _broker(group, [*those, *others], given, search)
             brokers |= {each.path: broker for each in group}
     return brokers
 
@@ -136,6 +138,11 @@ def _is_listed(path: Path) -> bool:
     with suppress(KcompactError, OSError):  # Whoever reads its partitions reports it.
         return is_log_dir(path) or bool(future_replicas([path]))
     return False
+
+
+def _is_closed(path: Path) -> bool:
+    """Return whether this user may not list a directory, so that the moves in it are not known."""
+    return not os.access(path, os.R_OK | os.X_OK)
 
 
 def _read_log_dir(path: Path) -> LogDirOfBroker:
@@ -168,7 +175,7 @@ def _broker(
     found, missing = _other_log_dirs(named, config)
     log_dirs = (*named, *found)
     listed = dict.fromkeys(each.path for each in (*log_dirs, *others))
-    unlisted = [str(path) for path in listed if not os.access(path, os.R_OK | os.X_OK)]
+    unlisted = [str(path) for path in listed if _is_closed(path)]
     moves = future_replicas(dict.fromkeys((*listed, *_located(config))))
     broker = Broker(log_dirs=log_dirs, config=config, moves=moves)
     problem = next((each.problem for each in named if each.problem is not None), None)
