@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -184,6 +185,14 @@ def test_a_path_that_is_missing_is_not_counted_twice(tmp_path: Path) -> None:
     first = with_metadata(tmp_path / "d1", registered=(str(D1.directory_id), LOST))
     given = server_properties(tmp_path / "server.properties", f"log.dirs={first},{tmp_path}/gone")
     assert brokers_of([first], given)[first].config.missing == (f"{tmp_path}/gone",)
+
+
+def test_a_directory_that_may_not_be_listed_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = with_metadata(tmp_path / "d1"), log_dir(tmp_path / "d2", D2, FUTURE)
+    given = server_properties(tmp_path / "server.properties", f"log.dirs={first},{second}")
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != second)
+    for named in ([first], [first, second]):
+        assert brokers_of(named, given)[first].config.missing == (str(second),)
 
 
 @pytest.mark.parametrize(
