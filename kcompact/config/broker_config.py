@@ -111,7 +111,7 @@ class BrokerConfig:
         """
         for path in (*self.log_dirs, *filter(None, [self.metadata_log_dir])):
             located = self.located(path)
-            if located is not None and _is_same(located, log_dir):
+            if located is not None and is_same_directory(located, log_dir):
                 return self
             mounted = self._root_on_disk(path, log_dir)
             if mounted is not None:
@@ -163,7 +163,7 @@ UNKNOWN_BROKER = BrokerConfig(is_known=False)
 """Nothing is known of the broker's static settings."""
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def is_same_directory(one: Path, other: Path) -> bool:
     """Return whether two paths lead to the same directory, also through links and bind mounts."""
     try:
         return one.samefile(other)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kcompact.bucket.path import BucketPath
-from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
+from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig, is_same_directory
 from kcompact.config.metadata_log import (
     METADATA_DIRECTORY,
     ClusterMetadata,
@@ -104,8 +104,8 @@ def brokers_of(
 ) -> dict[Path, Broker]:
     """Return the broker of each log directory. Its settings are `given`, else those in the file that is found.
 
-    The paths `beside` count too, also those that are log directories only by a `-future` directory in them. Raises
-    ConfigError if `given` is that of another broker.
+    The paths `beside` count too. A directory there with nothing but a `-future` directory in it is a log directory.
+    Raises ConfigError if `given` is that of another broker.
     """
     of_partitions = dict.fromkeys(log_dirs)
     paths = dict.fromkeys((*of_partitions, *filter(_is_listed, map(_log_dir_of, beside))))
@@ -228,7 +228,7 @@ def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tu
         if located is None:
             missing.append(path)
             continue
-        if any(_is_same(located, each.path) for each in (*named, *found)):
+        if any(is_same_directory(located, each.path) for each in (*named, *found)):
             continue
         other = _read_log_dir(Path(os.path.realpath(located)))
         if _belongs_to(other, [*named, *found]):
@@ -236,10 +236,6 @@ def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tu
         elif named[0].owner is not None or not other.path.is_dir():
             missing.append(path)
     return found, missing
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _not_found(registered: Sequence[str], log_dirs: Sequence[LogDirOfBroker]) -> list[str]:
@@ -257,7 +253,7 @@ def _metadata(log_dirs: Sequence[LogDirOfBroker], config: BrokerConfig) -> Clust
     """
     having = [each.path for each in log_dirs if os.path.lexists(each.path / METADATA_DIRECTORY)]
     named = config.located(config.metadata_log_dir) if config.names_log_dirs and config.metadata_log_dir else None
-    having = [each for each in having if named is not None and _is_same(named, each)] or having
+    having = [each for each in having if named is not None and is_same_directory(named, each)] or having
     states = [state for path in having if (state := read_cluster_metadata(path)) is not None]
     return max(states, key=lambda state: state.end_offset, default=None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,19 @@ def test_directories_that_the_file_of_the_broker_names(tmp_path: Path) -> None:
     moved = replace(given, log_dirs_moved=True)
     alone = brokers_of([second], moved)[second]
     assert ([each.path for each in alone.log_dirs], alone.config.missing) == ([second], ("3 more of its log.dirs",))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_bind_mount_of_a_directory_is_that_directory(tmp_path: Path) -> None:
+    d1, mounted = log_dir(tmp_path / "d1", D1), log_dir(tmp_path / "mounted", None)
+    config = server_properties(tmp_path / "server.properties", f"log.dirs={mounted}")
+    subprocess.run(["mount", "--bind", d1, mounted], check=True)
+    try:
+        broker = brokers_of([d1], config)[d1]
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert broker.config.missing == ()
+    assert [each.path for each in broker.log_dirs] == [d1]
 
 
 def test_the_metadata_log_is_where_the_file_says(tmp_path: Path) -> None:
