@@ -90,17 +90,23 @@ def configurations(
 
 def _require_own_node(brokers: Mapping[Path, Broker], given: BrokerConfig | None) -> None:
     """Raise ConfigError if the broker's file that was given is that of another node, unless the user says otherwise."""
+    if given is None or given.origin is None or given.log_dirs_moved:
+        return
     for log_dir, broker in brokers.items():
-        stored = broker.properties.node_id if broker.properties else None
-        if given is None or given.origin is None or given.log_dirs_moved or stored is None:
-            continue
-        if given.node_id not in (None, stored):
+        stored = _other_node_id(broker, given)
+        if stored is not None:
             raise ConfigError(
                 path=given.origin,
                 problem=f"has the node id {given.node_id}, and meta.properties of {log_dir} has {stored}: it is "
                 "that of another broker",
                 hint="Pass the file of its own broker. If it is its file all the same, add --log-dirs-moved.",
             )
+
+
+def _other_node_id(broker: Broker, given: BrokerConfig) -> int | None:
+    """Return the node id in `meta.properties` of a broker if the broker's file that was given has another one."""
+    stored = broker.properties.node_id if broker.properties else None
+    return None if given.node_id in (None, stored) else stored
 
 
 class _Resolver:
@@ -165,8 +171,8 @@ class _Resolver:
 
     def _notes_on_given(self, broker: Broker) -> list[Note]:
         """Return a note if the broker's file that was given is that of another node."""
-        given, stored = self._given, broker.properties.node_id if broker.properties else None
-        if given is None or given.origin is None or stored is None or given.node_id in (None, stored):
+        given = self._given
+        if given is None or given.origin is None or (stored := _other_node_id(broker, given)) is None:
             return []
         return [Note.of(NoteCode.OTHER_BROKER, file=given.origin, node_id=given.node_id, stored_id=stored)]
 

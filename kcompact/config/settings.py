@@ -156,8 +156,7 @@ class TopicConfig:
     def is_assumed(self, name: str) -> bool:
         """Return whether a setting has its value only because the topic's own, or the broker's, is unknown."""
         setting = self.settings.get(name)
-        is_option = setting is not None and setting.source is Source.OPTION
-        if is_option and (self.own.is_known or setting is None or not setting.is_of_broker):
+        if setting is not None and setting.source is Source.OPTION and (self.own.is_known or not setting.is_of_broker):
             return False
         if not self.own.is_known and name in TOPIC_SETTINGS:
             return self.value_of(name) is not None

@@ -259,7 +259,7 @@ def missing_log_dir_findings(brokers: Mapping[Path, Broker]) -> Iterator[Finding
 
     Rule: MetaPropertiesEnsemble.verify, which wants the metadata log directory to be formatted.
     """
-    for log_dir, broker in {id(each): (log_dir, each) for log_dir, each in reversed(list(brokers.items()))}.values():
+    for log_dir, broker in _each_once(brokers):
         config = broker.config
         for missing in config.missing:
             path = config.located(missing) if config.names_log_dirs else None
@@ -278,12 +278,21 @@ def missing_log_dir_findings(brokers: Mapping[Path, Broker]) -> Iterator[Finding
             yield Finding(kind=Kind.MISSING_LOG_DIR, directory=log_dir, problem=f"{problem}: nothing in it was judged")
 
 
+def _each_once(brokers: Mapping[Path, Broker]) -> Iterator[tuple[Path, Broker]]:
+    """Yield each broker once, with the first of its log directories."""
+    seen: set[int] = set()
+    for log_dir, broker in brokers.items():
+        if id(broker) not in seen:
+            seen.add(id(broker))
+            yield log_dir, broker
+
+
 def metadata_log_findings(brokers: Mapping[Path, Broker]) -> Iterator[Finding]:
     """Yield metadata logs outside of the metadata log directory, which by default is the first log directory.
 
     `brokers` are those of log directories. Rule: KafkaRaftServer.initializeLogDirs.
     """
-    for broker in {id(each): each for each in brokers.values()}.values():
+    for _, broker in _each_once(brokers):
         yield from _misplaced_metadata_logs([each.path for each in broker.log_dirs], broker.config)
 
 

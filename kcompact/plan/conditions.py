@@ -567,11 +567,12 @@ def _retention(plan: CleanPlan) -> Condition:
     left = [segment for segment in plan.log.segments[:-1] if segment.base_offset not in deleted]
     first_ms = left[0].first_batch_max_timestamp_ms if left else None
     age_ms = None if first_ms is None or first_ms <= 0 else plan.now_ms - first_ms
+    is_past = limit_ms is not None and age_ms is not None and 0 <= limit_ms < age_ms
     verdict, explanation, forecast = Verdict.OK, "no segment is kept longer than its first record", None
     if any(each.is_postponed for each in due):
         verdict = Verdict.DELAYS
         explanation = "the cleaning merges segments that are due with younger ones, so they stay"
-    elif left and limit_ms is not None and 0 <= limit_ms < (-1 if age_ms is None else age_ms):
+    elif limit_ms is not None and is_past:
         verdict, newest_ms = Verdict.DELAYS, left[0].largest_timestamp_ms
         explanation = (
             f"segment {left[0].base_offset} holds records past retention.ms, and one of {readable.time(newest_ms)}: a "

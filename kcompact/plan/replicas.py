@@ -17,7 +17,7 @@ Rule: `ReplicaManager.initialFetchOffset`, `ReplicaManager.maybeAddLogDirFetcher
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,12 @@ class OtherReplica:
     end_offset: int | None = None
     fetches_from_offset: int | None = None
     truncation: Truncation = Truncation.COMMON_EPOCH
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it is a `-future` replica, which fetches from another log directory of its broker."""
+        parsed = parse_directory(self.path.name)
+        return parsed is not None and parsed.kind is DirectoryKind.FUTURE
 
     def lags_behind(self, log_end_offset: int) -> bool:
         """Return whether the replica still has to fetch from a log with this end."""
@@ -162,17 +168,14 @@ def _replica(directory: Path, log: PartitionLog, leader: Epochs) -> OtherReplica
     damage = [problem for problem in log.damage if not isinstance(problem, CorruptIndexError)]
     if damage:
         raise damage[0]
-    parsed = parse_directory(directory.name)
-    is_future = parsed is not None and parsed.kind is DirectoryKind.FUTURE
+    replica = OtherReplica(path=directory, end_offset=log.log_end_offset)
     recorded = (log.log_dir.high_watermarks or {}).get(log.topic_partition)
     # Rule: `Partition.createLog`, `UnifiedLog.updateHighWatermark`; a `-future` log has its entry in its log directory.
     high_watermark = max(recorded or 0, log.log_start_offset)
-    offset, truncation = truncated_to(leader, loaded_epochs(log), high_watermark, is_future=is_future)
+    offset, truncation = truncated_to(leader, loaded_epochs(log), high_watermark, is_future=replica.is_future)
     if truncation is Truncation.HIGH_WATERMARK and recorded is None:
         truncation = Truncation.LOG_START
-    return OtherReplica(
-        path=directory, end_offset=log.log_end_offset, fetches_from_offset=offset, truncation=truncation
-    )
+    return replace(replica, fetches_from_offset=offset, truncation=truncation)
 
 
 def _unknown_end(directory: Path, problem: CorruptDataError) -> RefusedError:

@@ -10,7 +10,6 @@ from kcompact import readable
 from kcompact.bucket.mirror import Orphans
 from kcompact.config.settings import LONG_MAX, Override, Source, TopicConfig, is_used
 from kcompact.errors import RefusedError
-from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
 from kcompact.notes import Note, NoteCode
@@ -18,7 +17,6 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import by_partition
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import HOW_TO_KNOW_TOPICS, INCLUDE_INTERNAL, hint_for
-from kcompact.plan.replicas import OtherReplica
 from kcompact.plan.setting_notes import broker_file_notes, setting_doubts, wrong_name_notes
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
@@ -120,7 +118,7 @@ def _hints_for_replicas(plans: Iterable[CleanPlan]) -> list[str]:
     lagging = {
         plan.log.topic_partition.topic: plan
         for plan in plans
-        if plan.config.compacts and not all(map(_is_moving, plan.lagging_replicas))
+        if plan.config.compacts and not all(each.is_future for each in plan.lagging_replicas)
     }
     if not lagging:
         return []
@@ -145,11 +143,6 @@ def _hints_for_replicas(plans: Iterable[CleanPlan]) -> list[str]:
         f"{command} --add-config {setting}",
         f"When the replica is in sync, take that back: {command} {' '.join(take_back)}",
     ]
-
-
-def _is_moving(replica: OtherReplica) -> bool:
-    parsed = parse_directory(replica.path.name)
-    return parsed is not None and parsed.kind is DirectoryKind.FUTURE
 
 
 def _is_of_topic(config: TopicConfig, name: str) -> bool:

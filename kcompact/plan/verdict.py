@@ -86,7 +86,6 @@ DELETES_NOTHING = frozenset(
         Reason.NOT_A_PARTITION,
         Reason.UNCLEAN_SHUTDOWN,
         Reason.POLICY_UNKNOWN,
-        Reason.PAUSED_BY_MOVE,
     }
 )
 """Verdicts on a partition from which no old segment is deleted either."""
