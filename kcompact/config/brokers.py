@@ -176,7 +176,7 @@ def _broker(
     log_dirs = (*named, *found)
     listed = dict.fromkeys(each.path for each in (*log_dirs, *others))
     unlisted = [str(path) for path in listed if _is_closed(path)]
-    moves = future_replicas(dict.fromkeys((*listed, *_located(config))))
+    moves = future_replicas((*listed, *_located(config)))
     broker = Broker(log_dirs=log_dirs, config=config, moves=moves)
     problem = next((each.problem for each in named if each.problem is not None), None)
     try:
@@ -258,6 +258,15 @@ def _metadata(log_dirs: Sequence[LogDirOfBroker], config: BrokerConfig) -> Clust
     return max(states, key=lambda state: state.end_offset, default=None)
 
 
+def _distinct(paths: Iterable[Path]) -> list[Path]:
+    """Return the first path to each directory: a bind mount leads to one that another path has."""
+    found: list[Path] = []
+    for path in dict.fromkeys(paths):
+        if not any(is_same_directory(path, each) for each in found):
+            found.append(path)
+    return found
+
+
 def future_replicas(log_dirs: Iterable[Path]) -> dict[TopicPartition, tuple[Path, ...]]:
     """Return the `-future` directories of each partition: replicas on their way from another log directory.
 
@@ -265,7 +274,7 @@ def future_replicas(log_dirs: Iterable[Path]) -> dict[TopicPartition, tuple[Path
     Rule: `LocalLog.logFutureDirName`, KIP-113.
     """
     found: dict[TopicPartition, tuple[Path, ...]] = {}
-    for log_dir in log_dirs:
+    for log_dir in _distinct(log_dirs):
         with suppress(OSError):
             for directory in partition_directories(log_dir):
                 parsed = parse_directory(directory.name)
@@ -278,7 +287,7 @@ def future_replicas(log_dirs: Iterable[Path]) -> dict[TopicPartition, tuple[Path
 def moves_of(partition: TopicPartition, log_dir: Path, config: BrokerConfig) -> list[Path]:
     """Return the `-future` directories of one partition, in its log directory and in those of its broker's file."""
     found: dict[Path, None] = {}
-    for path in dict.fromkeys((log_dir, *_located(config))):
+    for path in _distinct((log_dir, *_located(config))):
         with suppress(OSError):
             names = [name for name in files_in(path).names() if name.startswith(f"{partition}.")]
             found |= dict.fromkeys(path / name for name in sorted(names) if name.endswith(f"-{DirectoryKind.FUTURE}"))

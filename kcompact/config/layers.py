@@ -66,8 +66,6 @@ def merged_config(
     release_source: ReleaseSource = ReleaseSource.NEWEST,
 ) -> TopicConfig:
     """Return the effective configuration of a topic, as `topic_config` does, from what is known of its broker."""
-    if not own.is_known and topic in INTERNAL_TOPIC_SETTINGS:
-        own = TopicOverrides(values=INTERNAL_TOPIC_SETTINGS[topic], origin="internal-topic")
     builder = _TopicConfigBuilder(topic, release)
     builder.set_value("cleanup.policy", release.defaults["cleanup.policy"], Setting(source=Source.DEFAULT))
     builder.set_broker_values(broker.properties, Setting(source=Source.BROKER_CONFIG), unresolved=broker.unresolved)
@@ -81,6 +79,8 @@ def merged_config(
     builder.set_broker_values(of_broker, replace(options, is_of_broker=True))
     if not own.is_known:
         builder.forget_what_is_of_the_topic_alone()
+        if topic in INTERNAL_TOPIC_SETTINGS:
+            own = TopicOverrides(values=INTERNAL_TOPIC_SETTINGS[topic], origin="internal-topic")
     builder.set_topic_values(for_all, options)
     builder.set_topic_values(own.values, Setting(source=Source.TOPIC_OVERRIDE, origin=own.origin))
     builder.set_topic_values({each.name: each.value for each in overrides if each.is_for(topic)}, options)

@@ -147,6 +147,10 @@ def _entries(text: str, path: Path) -> Iterator[_Entry]:
                 raise ValueError(_why_not(line))
         except ValueError as problem:
             raise ConfigError(path=path, problem=f"line {number}: {problem}", hint=_HINT) from None
+    # Only a setting that kafka-configs.sh prints shows that it is whole: it ends with the braces of its synonyms.
+    if line and not line.endswith("}") and not _PARTITION.fullmatch(line):
+        hint = "End it with a line break if nothing of it is missing."
+        raise ConfigError(path=path, problem=f"line {number}: cut off: it has no end of line", hint=hint)
 
 
 def _add_to(block: _Entry | None, found: Mapping[str, str]) -> None:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from kcompact.config.broker_config import is_same_directory
 from kcompact.config.metadata_log import read_meta_properties, read_topic_id
 from kcompact.errors import ConfigError, CorruptDataError, CorruptIndexError, RefusedError, storage_errors
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, leader_epochs_from, parse_leader_epochs
@@ -103,7 +104,7 @@ class Replicas:
         self._replicas: list[tuple[Path, dict[TopicPartition, Path]]] = []
         self._found: dict[Path, tuple[OtherReplica, ...]] = {}
         self._log_dirs = PerLogDir(read_log_dir)
-        self._named = {canonical(path).resolve() for path in paths}
+        self._named = [canonical(path) for path in paths]
         own = by_partition(directories)
         for path in paths:
             with storage_errors(path):
@@ -119,7 +120,7 @@ class Replicas:
 
     def names(self, directory: Path) -> bool:
         """Return whether a `--replica` is this directory itself, by whatever path: not one that it only contains."""
-        return directory.resolve() in self._named
+        return any(is_same_directory(directory, each) for each in self._named)
 
     def of(self, directory: Path) -> tuple[OtherReplica, ...]:
         """Return the replicas of a partition, one for each path; none of the metadata log, which no cleaner looks at.

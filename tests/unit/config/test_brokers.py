@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from kcompact.config.broker_config import BrokerConfig
-from kcompact.config.brokers import Broker, brokers_of
+from kcompact.config.brokers import Broker, brokers_of, moves_of
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.server_properties import read_broker_config
 from kcompact.errors import CorruptDataError
 from kcompact.format.names import TopicPartition
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
+from kcompact.plan.replicas import Replicas
 from tests.support.broker_files import build_meta_properties
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, USERS, batches, log, topic, write
 from tests.support.metadata_records import RegisterBrokerRecord
@@ -137,14 +138,18 @@ def test_directories_that_the_file_of_the_broker_names(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_bind_mount_of_a_directory_is_that_directory(tmp_path: Path) -> None:
     d1, mounted = log_dir(tmp_path / "d1", D1), log_dir(tmp_path / "mounted", None)
+    (d1 / FUTURE).mkdir()
     config = server_properties(tmp_path / "server.properties", f"log.dirs={mounted}")
     subprocess.run(["mount", "--bind", d1, mounted], check=True)
     try:
-        broker = brokers_of([d1], config)[d1]
+        broker, moves = brokers_of([d1], config)[d1], moves_of(TopicPartition("orders", 0), d1, config)
+        assert Replicas([mounted / FUTURE], [d1 / "orders-0"]).names(d1 / FUTURE)
     finally:
         subprocess.run(["umount", mounted], check=True)
     assert broker.config.missing == ()
     assert [each.path for each in broker.log_dirs] == [d1]
+    assert moves == [d1 / FUTURE]
+    assert broker.moves == {TopicPartition("orders", 0): (d1 / FUTURE,)}
 
 
 def test_the_metadata_log_is_where_the_file_says(tmp_path: Path) -> None:

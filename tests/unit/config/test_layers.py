@@ -187,11 +187,15 @@ def test_internal_topics_have_their_own_defaults() -> None:
 @pytest.mark.parametrize(
     ("topic", "policy", "retention_ms"),
     [
-        ("__consumer_offsets", "compact", 604_800_000),
-        ("__transaction_state", "compact", 604_800_000),
+        ("__consumer_offsets", "compact", None),
+        ("__transaction_state", "compact", None),
         ("__share_group_state", "delete", -1),
     ],
 )
-def test_internal_topics_have_the_policy_of_their_coordinator(topic: str, policy: str, retention_ms: int) -> None:
-    config = topic_config(topic)
+def test_internal_topics_have_what_their_coordinator_gave_them(
+    topic: str, policy: str, retention_ms: int | None
+) -> None:
+    """Their own retention may be anything else: that of the broker's file is not theirs."""
+    config = topic_config(topic, broker_properties={"log.cleanup.policy": "delete", "log.retention.bytes": "5"})
     assert (config.policy_text, config.retention_ms, config.segment_bytes) == (policy, retention_ms, 104_857_600)
+    assert config.retention_bytes is None

@@ -183,7 +183,7 @@ ENCODINGS: dict[str, Callable[[str], bytes]] = {
     "UTF-8 with a mark": lambda text: codecs.BOM_UTF8 + text.encode(),
     "UTF-16, little": lambda text: codecs.BOM_UTF16_LE + text.replace("\n", "\r\n").encode("utf-16-le"),
     "UTF-16, big": lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
-    "no last end of line": lambda text: text.rstrip("\n").encode(),
+    "no last end of line": lambda text: re.sub(r"(\}|N/A)\n\Z", r"\1", text).encode(),
     "without indentation": lambda text: re.sub(r"^\s+", "", text, flags=re.MULTILINE).encode(),
     "spaces at the ends": lambda text: text.replace("\n", "  \n").encode(),
 }
@@ -381,7 +381,8 @@ BAD_FILES = {
     "other settings": (f"{CONFIGS}\n{ORDERS_AGAIN}", "line 20: 'orders' differs from what line 9 says of it"),
     "fewer settings": (HEADER + RETENTION + HEADER, "line 3: 't' differs from what line 1 says of it"),
     "more settings": (HEADER + HEADER + RETENTION, "line 2: 't' differs from what line 1 says of it"),
-    "other settings in a line": (f"{HEADER}{DESCRIBED}a=b", "line 2: 't' differs from what line 1 says of it"),
+    "other settings in a line": (f"{HEADER}{DESCRIBED}a=b\n", "line 2: 't' differs from what line 1 says of it"),
+    "a list that is cut off": (f"{DESCRIBED}retention.ms=60", "line 1: cut off: it has no end of line"),
     "another id": (ANOTHER_ID, "line 3: 't' differs from what line 1 says of it"),
     # 3.9.2 and 4.3.1 print this and fail, when the topic does not exist.
     "no settings among all": (ALL_NOTHING, f"line 1: {FAILED}"),
@@ -401,9 +402,8 @@ def test_wrong_files(content: str | bytes, problem: str) -> None:
 
 
 def test_the_hint_says_what_is_accepted(tmp_path: Path) -> None:
-    file = tmp_path / "topics.txt"
     for text in ("", "orders\n", "{", '{"t": 1}', "\tTopic: t\tPartition: 0\tLeader: 1\n"):
-        file.write_text(text)
+        (file := tmp_path / "topics.txt").write_text(text)
         with pytest.raises(ConfigError, match=r"kafka-configs\.sh --describe --entity-type topics") as refused:
             read_topic_configs(file)
         assert "kafka-topics.sh --describe" in refused.value.hint
