@@ -17,7 +17,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 MAX_NAME_BYTES = 255
 """A file system has no longer names; Kafka neither."""
 
-_LIKE_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+")
+_LIKE_ADDRESS = re.compile(r"(\w[\w+.-]*):/+")
 _NAMES_OF_S3 = ("s3", "s3a", "s3n")
 """What other programs call the scheme, in small letters."""
 

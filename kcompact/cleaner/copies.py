@@ -57,7 +57,8 @@ def output_of(
             raise RefusedError(
                 path=output,
                 problem=f"cannot become a copy of {len(paths)} paths: a log directory is copied alone",
-                hint="Run the command once for each log directory, each with its own --output.",
+                hint="Run the command once for each log directory, each with its own --output. Partitions may be on "
+                "their way from one to the other: add --broker-config FILE, whose log.dirs names all of them.",
             )
         return output_at(output, log_dir=log_dirs[0], max_bytes_per_second=options.max_bytes_per_second)
     copied = [directory for directory in directories if directory.name != METADATA_DIRECTORY]

@@ -7,7 +7,7 @@ them. The file of another broker must not decide, so the file has to name the lo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -90,6 +90,14 @@ class BrokerConfig:
         if path.startswith("/"):
             return self.root / path.lstrip("/")
         return None if self.working_directory is None else self.working_directory / path
+
+    def with_log_dirs_of(self, others: Iterable[Self]) -> Self:
+        """Return these settings with the log directories of other files of the broker, too: each may be outdated."""
+        resolved = [each for each in others if not {"log.dirs", "log.dir"} & each.unresolved]
+        added = [path for each in resolved for path in each.log_dirs if path not in self.log_dirs]
+        if not added:
+            return self
+        return replace(self, properties={**self.properties, "log.dirs": ",".join((*self.log_dirs, *added))})
 
     def with_directories_only(self, log_dirs: Sequence[str], *doubts: str) -> Self:
         """Return that nothing is known of the settings but the log directories, and why."""

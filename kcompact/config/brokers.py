@@ -34,7 +34,7 @@ from kcompact.config.server_properties import BrokerSearch, differences
 from kcompact.errors import CorruptBatchError, CorruptDataError, KcompactError, storage_error
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
-from kcompact.log.directory import is_log_dir, partition_directories
+from kcompact.log.directory import is_log_dir, is_one_partition, partition_directories
 from kcompact.log.files import files_in
 
 
@@ -100,16 +100,25 @@ class Broker:
 
 
 def brokers_of(
-    log_dirs: Iterable[Path], given: BrokerConfig | None, *, beside: Iterable[Path] = ()
+    log_dirs: Iterable[Path],
+    given: BrokerConfig | None,
+    *,
+    beside: Iterable[Path] = (),
+    replicas: Iterable[Path] = (),
 ) -> dict[Path, Broker]:
     """Return the broker of each log directory. Its settings are `given`, else those in the file that is found.
 
-    The paths `beside` count too. A directory there with nothing but a `-future` directory in it is a log directory.
+    The paths `beside` count too, and those of `replicas` that are of the same brokers: most are of others. A directory
+    there with nothing but a `-future` directory in it is a log directory.
     Raises ConfigError if `given` is that of another broker.
     """
     of_partitions = dict.fromkeys(log_dirs)
     paths = dict.fromkeys((*of_partitions, *filter(_is_listed, map(_log_dir_of, beside))))
     named = {path: _read_log_dir(path) for path in paths}
+    owners = {found.owner for found in named.values()} - {None}
+    for path in filter(_is_listed, map(_log_dir_of, replicas)):
+        if path not in named and (found := _read_log_dir(path)).owner in owners:
+            named[path] = found
     by_owner: dict[object, list[LogDirOfBroker]] = defaultdict(list)
     for path, found in named.items():
         by_owner[found.owner or path].append(found)
@@ -130,7 +139,7 @@ def brokers_of(
 def _log_dir_of(path: Path) -> Path:
     """Return a named path in the form of those of partitions; of a partition's directory the one around it."""
     resolved = path if isinstance(path, BucketPath) else Path(os.path.realpath(path))
-    return resolved if parse_directory(resolved.name) is None else resolved.parent
+    return resolved.parent if is_one_partition(resolved) else resolved
 
 
 def _is_listed(path: Path) -> bool:
@@ -211,7 +220,11 @@ def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search:
             why = f"{known[0].origin} and {other.origin} are of this broker, and differ in {', '.join(names)}"
             return known[0].with_directories_only([*known[0].log_dirs, *other.log_dirs], why)
     doubts = dict.fromkeys(doubt for each in found for doubt in each.doubts)
-    return known[0] if known else replace(UNKNOWN_BROKER, doubts=tuple(doubts))
+    if known:
+        return known[0].with_log_dirs_of(known[1:])
+    naming = [each for each in found if each.names_log_dirs]
+    unknown = naming[0].with_log_dirs_of(naming[1:]) if naming else UNKNOWN_BROKER
+    return replace(unknown, doubts=tuple(doubts))
 
 
 def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tuple[list[LogDirOfBroker], list[str]]:

@@ -6,7 +6,7 @@ A stronger source replaces the values of a weaker one. `settings` lists the sour
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from kcompact.config.settings import (
     INTERNAL_TOPIC_SETTINGS,
     MIN_DEDUPE_BUFFER_BYTES,
     OF_THE_TOPIC_ALONE,
+    RETENTION_LIMITS,
     TOPIC_SETTINGS,
     UNITS_MS,
     UNKNOWN_OVERRIDES,
@@ -78,10 +79,14 @@ def merged_config(
     of_broker = {name: value for name, value in for_all.items() if is_broker_name(name)}
     builder.set_broker_values(of_broker, replace(options, is_of_broker=True))
     if not own.is_known:
-        builder.forget_what_is_of_the_topic_alone()
-        if topic in INTERNAL_TOPIC_SETTINGS:
-            own = TopicOverrides(values=INTERNAL_TOPIC_SETTINGS[topic], origin="internal-topic")
+        builder.make_unknown(OF_THE_TOPIC_ALONE)
+    elif dynamic is not None and not dynamic.is_known:
+        builder.make_unknown(OF_THE_TOPIC_ALONE if builder.compacts else RETENTION_LIMITS)
     builder.set_topic_values(for_all, options)
+    created = TopicOverrides(values=INTERNAL_TOPIC_SETTINGS.get(topic, {}), origin="internal-topic")
+    builder.set_topic_values(created.values, Setting(source=Source.TOPIC_OVERRIDE, origin=created.origin))
+    if not own.is_known and created.values:
+        own = created
     builder.set_topic_values(own.values, Setting(source=Source.TOPIC_OVERRIDE, origin=own.origin))
     builder.set_topic_values({each.name: each.value for each in overrides if each.is_for(topic)}, options)
     return replace(builder.build(), own=own, broker=broker, release_source=release_source)
@@ -143,9 +148,14 @@ class _TopicConfigBuilder:
         self._settings.pop(name, None)
         self._unresolved.add(name)
 
-    def forget_what_is_of_the_topic_alone(self) -> None:
-        """Have policy and retention be unknown: the topic may have its own, and nobody knows."""
-        for name in OF_THE_TOPIC_ALONE:
+    @property
+    def compacts(self) -> bool:
+        """Whether the policy that is set now contains `compact`."""
+        return "compact" in self._fields["cleanup_policy"]
+
+    def make_unknown(self, names: Iterable[str]) -> None:
+        """Have settings be unknown that decide what is compacted and deleted: a stronger value may exist, unread."""
+        for name in names:
             self._forget(name)
             self._unresolved.discard(name)
             self._fields[str(TOPIC_SETTINGS[name].field)] = None

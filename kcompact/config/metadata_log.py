@@ -240,8 +240,9 @@ class _State:
             case MetadataKind.REGISTER_BROKER:
                 self._apply_registration(fields)
             case MetadataKind.BROKER_REGISTRATION_CHANGE:
-                if fields.get("logDirs"):
-                    self.log_dirs[fields["brokerId"]] = tuple(fields["logDirs"])
+                # A disk that went offline while the broker ran is one of its disks.
+                before = self.log_dirs.get(fields["brokerId"], ())
+                self.log_dirs[fields["brokerId"]] = tuple(dict.fromkeys((*before, *(fields.get("logDirs") or ()))))
             case MetadataKind.UNREGISTER_BROKER:
                 self.metadata_versions.pop(fields["brokerId"], None)
                 self.log_dirs.pop(fields["brokerId"], None)

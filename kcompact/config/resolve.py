@@ -29,6 +29,7 @@ from kcompact.config.settings import (
     Override,
     TopicConfig,
     TopicOverrides,
+    is_used,
 )
 from kcompact.errors import ClusterUnreachableError, ConfigError, KcompactError, RefusedError, storage_errors
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
@@ -62,13 +63,15 @@ def configurations(
     bootstrap_server: str | None,
     topic_configs: Mapping[str, TopicOverrides] | None = None,
     log_dirs: Sequence[Path] = (),
+    replicas: Sequence[Path] = (),
     client: ClientConfig | None = None,
     release: Release | None = None,
     brokers: Mapping[Path, Broker] | None = None,
 ) -> dict[Path, Configured]:
     """Return the configuration of each partition directory. Without `broker_config` the broker's file is looked for.
 
-    `log_dirs` may belong to the brokers of the partitions too; a path that is no log directory does not count.
+    `log_dirs` may belong to the brokers of the partitions too, and so may `replicas`; a path that is no log directory
+    does not count.
     `brokers` are those of all log directories, if they are known already.
 
     Without `release` the rules are those of the broker's release, as far as its files prove it.
@@ -80,7 +83,9 @@ def configurations(
     if not directories and bootstrap_server is None:
         return {}
     if brokers is None:
-        brokers = brokers_of((directory.parent for directory in directories), broker_config, beside=log_dirs)
+        brokers = brokers_of(
+            (directory.parent for directory in directories), broker_config, beside=log_dirs, replicas=replicas
+        )
         _require_own_node(brokers, broker_config)
     resolver = _Resolver(brokers, overrides, topic_configs or {}, broker_config, release)
     if bootstrap_server is not None:
@@ -219,6 +224,7 @@ class _Resolver:
         if found := self._topic_configs.get(topic):
             _require_same_topic(directory, partition, found, "--topic-configs")
             self._note_if_stray(directory, partition, notes)
+            self._note_metadata_not_used(self._brokers[directory.parent], topic, found, notes)
             return found
         return self._own_in_metadata(directory, partition, notes)
 
@@ -260,6 +266,20 @@ class _Resolver:
             notes.append(Note.of(NoteCode.STRAY_REPLICA, why=why))
         return why is not None
 
+    def _note_metadata_not_used(self, broker: Broker, topic: str, found: TopicOverrides, notes: list[Note]) -> None:
+        """Add a note if the metadata log says otherwise than `--topic-configs`, or cannot be read."""
+        why, metadata = "", broker.metadata
+        if metadata is not None and (known := metadata.topics.get(topic)) is not None:
+            own = {name for name in known.overrides if is_used(name)} | {"cleanup.policy"}
+            differing = sorted(name for name in own if known.overrides.get(name) != found.values.get(name))
+            if differing:
+                why = f"--topic-configs has another value of {', '.join(differing)}, or none, and decides"
+        elif _has_lost_dynamic_settings(broker):
+            why = broker.why_no_metadata if broker.problem is None else str(broker.problem).splitlines()[0]
+            why += ". So its dynamic settings are unknown, and limits of retention that topics do not have of their own"
+        if why:
+            notes.append(Note.of(NoteCode.METADATA_NOT_USED, name="the metadata log of the broker", problem=why))
+
     def _unknown(self, why: str) -> TopicOverrides:
         return replace(UNKNOWN_OVERRIDES, why=f"not in --topic-configs, and {why}" if self._topic_configs else why)
 
@@ -272,7 +292,7 @@ class _Resolver:
         if metadata is not None and (live is None or own.origin in (ORIGIN, None)):
             return dynamic_config(metadata, node_id=node_id)
         if live is None:
-            return None
+            return DynamicConfig(is_known=False) if own.is_known and _has_lost_dynamic_settings(broker) else None
         from kcompact.config.admin_client import live_dynamic_config
 
         if node_id not in live.brokers:
@@ -290,6 +310,12 @@ def _require_same_topic(directory: Path, partition: TopicPartition, found: Topic
     """Raise StaleReplicaError if a source has another id for a topic than its directory."""
     if found.topic_id is not None:
         check_topic_id(directory, partition, found.topic_id, where=where)
+
+
+def _has_lost_dynamic_settings(broker: Broker) -> bool:
+    """Return whether the metadata log of a broker, which has its dynamic settings, is damaged or on a missing disk."""
+    is_of_kraft = broker.properties is not None and not broker.properties.is_of_zookeeper
+    return is_of_kraft and broker.metadata is None and (broker.problem is not None or bool(broker.config.missing))
 
 
 def _usable(broker: BrokerConfig) -> BrokerConfig:

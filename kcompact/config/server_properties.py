@@ -263,6 +263,8 @@ class _Judge:
         self._node_id = node_id
         self._doubts: dict[str, None] = {}
         self._seen: set[tuple[int, int]] = set()
+        # Only their log directories count: what else is in them makes kcompact more careful.
+        self._untrusted: list[BrokerConfig] = []
         self.trusted_users = {0, os.geteuid(), status.st_uid}
         self._trusted_groups = {0, os.getegid(), status.st_gid}
 
@@ -282,8 +284,9 @@ class _Judge:
                 working_directory=candidate.working_directory,
             )
             config_or_none = self._of_this_broker(config)
-            if config_or_none is not None:
-                self._require_trusted(status)
+            if config_or_none is not None and (why := self._why_not_trusted(status)):
+                self._untrusted.append(config_or_none)
+                raise _NotUsedError(why)
         except _NotUsedError as problem:
             self._doubts[f"{candidate.origin} {problem}"] = None
             return None
@@ -305,7 +308,12 @@ class _Judge:
                 both = f"{found[0].origin} and {other.origin} both name it, and differ in {', '.join(names)}"
                 log_dirs = [*found[0].log_dirs, *other.log_dirs]
                 return found[0].with_directories_only(log_dirs, *self._doubts, both)
-        return found[0] if found else replace(UNKNOWN_BROKER, doubts=tuple(self._doubts))
+        if found:
+            return found[0].with_log_dirs_of(found[1:])
+        if self._untrusted:
+            log_dirs = [path for each in self._untrusted for path in each.log_dirs]
+            return self._untrusted[0].with_directories_only(log_dirs, *self._doubts)
+        return replace(UNKNOWN_BROKER, doubts=tuple(self._doubts))
 
     def _read(self, path: Path) -> tuple[os.stat_result, Mapping[str, str]] | None:
         """Return the status and the settings of a file; None without a file, and for one that was read before."""
@@ -343,6 +351,7 @@ class _Judge:
                 raise _NotUsedError(f"may name it, but {config.why_not_naming(self._log_dir)}")
             return None
         if None not in (self._node_id, config.node_id) and self._node_id != config.node_id:
+            self._untrusted.append(named)
             raise _NotUsedError(
                 f"names it, but has the node id {config.node_id}, and meta.properties has {self._node_id}"
             )
@@ -355,16 +364,15 @@ class _Judge:
         unlocated = [Path(path) for path in config.log_dirs if config.located(path) is None]
         return self._log_dir.resolve().name in {path.name for path in unlocated}
 
-    def _require_trusted(self, status: os.stat_result) -> None:
-        """Raise _NotUsedError if another unprivileged user can have written the file."""
+    def _why_not_trusted(self, status: os.stat_result) -> str:
+        """Return that another unprivileged user can have written a file; an empty text if none can."""
         if status.st_uid not in self.trusted_users:
-            raise _NotUsedError(
+            return (
                 f"names it, but belongs to {_user_name(status.st_uid)}, who is neither root, nor this user, nor the "
                 "owner of the log directory"
             )
         writable_by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in self._trusted_groups
-        if status.st_mode & stat.S_IWOTH or writable_by_group:
-            raise _NotUsedError("names it, but other users can write to it")
+        return "names it, but other users can write to it" if status.st_mode & stat.S_IWOTH or writable_by_group else ""
 
 
 def differences(one: BrokerConfig, other: BrokerConfig) -> list[str]:

@@ -103,10 +103,14 @@ _GIVEN = TopicOverrides(origin="program")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicConfig:
-    """The settings that a cluster has for its brokers by source, weakest first, and where they were read."""
+    """The settings that a cluster has for its brokers by source, weakest first, and where they were read.
 
-    origin: str
-    layers: Sequence[tuple[Source, Mapping[str, str]]]
+    Not `is_known`: the cluster may have some, and they cannot be read.
+    """
+
+    origin: str = ""
+    layers: Sequence[tuple[Source, Mapping[str, str]]] = ()
+    is_known: bool = True
     is_whole: bool = False
     """Whether the static settings are among them: a running broker shows them, the metadata log lacks them."""
 
@@ -223,8 +227,10 @@ class Override:
     topic: str | None = None
 
     def is_for(self, topic: str) -> bool:
-        """Return whether it names a topic."""
-        return self.topic is not None and fnmatch.fnmatchcase(topic, self.topic)
+        """Return whether it names a topic. As files with a dot in a shell, internal topics need their first letters."""
+        if self.topic is None or (topic in INTERNAL_TOPIC_SETTINGS and not self.topic.startswith("__")):
+            return False
+        return fnmatch.fnmatchcase(topic, self.topic)
 
     def __str__(self) -> str:
         topic = f"{self.topic}:" if self.topic is not None else ""
@@ -403,7 +409,8 @@ INTERNAL_TOPIC_SETTINGS = {
 }
 
 
-OF_THE_TOPIC_ALONE = ("cleanup.policy", "retention.bytes", "retention.ms")
+RETENTION_LIMITS = ("retention.bytes", "retention.ms")
+OF_THE_TOPIC_ALONE = ("cleanup.policy", *RETENTION_LIMITS)
 """The settings that decide what is compacted and deleted. No value for all topics is one's own: see above."""
 
 

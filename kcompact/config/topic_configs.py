@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcompact.bucket.path import local_path
-from kcompact.config.settings import BROKER_SETTINGS, TOPIC_SETTINGS, TopicOverrides, is_used
+from kcompact.config.settings import BROKER_SETTINGS, OF_THE_TOPIC_ALONE, TOPIC_SETTINGS, TopicOverrides, is_used
 from kcompact.errors import ConfigError
 from kcompact.format.names import TopicPartition
 from kcompact.format.properties import decode_uuid
@@ -69,6 +69,9 @@ _DESCRIBED = re.compile(
 )
 _PARTITION = re.compile(r"Topic: \S+\s+Partition: [0-9]+\s.*")
 _OTHER_ENTITY = re.compile(r"(?:\w+ |SCRAM credential )?configs? for (?P<entity>.+?) are\b.*", re.IGNORECASE)
+_OF_EVERY_TOPIC = ("cleanup.policy", "unclean.leader.election.enable")
+"""Settings that every topic has in every release. The tool sorts them, and the second one is the last of all."""
+_SETTING_NAME = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)+")
 _NEXT_SETTING = re.compile(r",(?=[\w.-]+=)", re.ASCII)
 _WARNING = re.compile(
     r"Warning: -{2}zookeeper is deprecated and will be removed in a future version of Kafka\."
@@ -91,8 +94,8 @@ class _Entry:
     shows_all: bool = False
     has_settings: bool = False
     """Whether there are lines with settings below the topic, or all of them are in its own line."""
-    has_policy: bool = False
-    """Whether one of these lines is that of `cleanup.policy`, which every topic has."""
+    names: set[str] = field(default_factory=set)
+    """The names of the settings in these lines."""
 
 
 def read_topic_configs(file: str | os.PathLike[str]) -> dict[str, TopicOverrides]:
@@ -148,7 +151,7 @@ def _entries(text: str, path: Path) -> Iterator[_Entry]:
         except ValueError as problem:
             raise ConfigError(path=path, problem=f"line {number}: {problem}", hint=_HINT) from None
     # Only a setting that kafka-configs.sh prints shows that it is whole: it ends with the braces of its synonyms.
-    if line and not line.endswith("}") and not _PARTITION.fullmatch(line):
+    if whole and not line.endswith("}") and not _PARTITION.fullmatch(line):
         hint = "End it with a line break if nothing of it is missing."
         raise ConfigError(path=path, problem=f"line {number}: cut off: it has no end of line", hint=hint)
 
@@ -159,7 +162,9 @@ def _add_to(block: _Entry | None, found: Mapping[str, str]) -> None:
     if block is None:
         raise ValueError(f"a setting without a topic above it: '{_start(name)}'")
     block.has_settings = True
-    block.has_policy |= name == "cleanup.policy"
+    block.names.add(name)
+    if name not in TOPIC_SETTINGS and name.lower() in TOPIC_SETTINGS:
+        raise ValueError(f"Kafka writes '{_start(name)}' in small letters")
     if block.shows_all and synonyms is not None:
         if name == "cleanup.policy" and not synonyms:
             # Every broker since 1.1 sends a synonym of this setting.
@@ -193,6 +198,17 @@ def _add(values: dict[str, str], name: str, value: str) -> None:
         raise ValueError(f"'{_start(name)}' has had another value")
 
 
+def _require_name(topic: str, name: str) -> None:
+    """Raise ValueError for a name in JSON that is no setting of a topic. One of its form may be of a newer Kafka."""
+    if name in TOPIC_SETTINGS:
+        return
+    form = name.lower().replace("_", ".")
+    meant = form if form in TOPIC_SETTINGS else BROKER_SETTINGS.get(name) or closest(form, TOPIC_SETTINGS)
+    if meant or not _SETTING_NAME.fullmatch(name):
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise ValueError(f"'{_start(name)}' of '{topic}' is no setting of a topic{hint}")
+
+
 def _topic(name: str) -> str:
     """Return the name of a topic. Raises ValueError for a name that Kafka refuses. Rule: Topic.validate."""
     if TopicPartition.parse(f"{name}-0") is None:
@@ -216,8 +232,9 @@ def _joined(entries: Sequence[_Entry], path: Path) -> dict[str, TopicOverrides]:
     """Return the topics of all entries. Raises ConfigError if two entries contradict each other."""
     joined: dict[str, _Entry] = {}
     for entry in entries:
-        if entry.shows_all and entry.has_settings and not entry.has_policy:
-            problem = f"line {entry.line}: no cleanup.policy of '{entry.topic}' below: the output is cut off"
+        lacking = [name for name in _OF_EVERY_TOPIC if name not in entry.names]
+        if entry.shows_all and entry.has_settings and lacking:
+            problem = f"line {entry.line}: no {lacking[0]} of '{entry.topic}' below: the output is cut off"
             raise ConfigError(path=path, problem=problem, hint=_HINT)
         if not entry.has_settings and (entry.shows_all or len(entries) == 1):
             ends = "the tool has failed here" if entry.shows_all else "so ends also a tool that has failed"
@@ -277,11 +294,11 @@ def _overrides(topic: str, settings: object) -> TopicOverrides:
         raise ValueError(f"'{topic}' has no object with settings")
     values = {}
     for name, value in settings.items():
-        if name not in TOPIC_SETTINGS and (meant := BROKER_SETTINGS.get(name) or closest(name, TOPIC_SETTINGS)):
-            # Else it may be a setting of a newer Kafka.
-            raise ValueError(f"'{_start(name)}' of '{topic}' is no setting of a topic; did you mean {meant}?")
+        _require_name(topic, name)
         if not isinstance(value, str | bool | None):
             raise ValueError(f"'{_start(name)}' of '{topic}' is neither text, nor a number, nor a boolean")
         if value is not None:
             values[name] = str(value).lower() if isinstance(value, bool) else value
+        elif name in OF_THE_TOPIC_ALONE:
+            raise ValueError(f"'{name}' of '{topic}' has no value; leave it out if the topic does not override it")
     return TopicOverrides(values=values, origin=ORIGIN)

@@ -35,7 +35,10 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_ST
 _TOPIC = rf"(?P<topic>[a-zA-Z0-9._-]{{1,{MAX_TOPIC_LENGTH}}})"
 _PARTITION = r"(?P<partition>0|[1-9][0-9]{0,9})"
 _PARTITION_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}")
-_SUFFIXED_NAME = re.compile(rf"{_TOPIC}-{_PARTITION}\.(?P<unique_id>[0-9a-f]{{32}})-(?P<kind>delete|future|stray)")
+_SUFFIXED_NAME = re.compile(
+    # A broker takes any id. A replica on its way must not be missed.
+    rf"{_TOPIC}-{_PARTITION}\.(?P<unique_id>[0-9a-f]{{32}}|[^\s.]+(?=-future\Z))-(?P<kind>delete|future|stray)"
+)
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _RAFT_FILE = re.compile(r"quorum-state(\.tmp)?|[0-9]{20}-[0-9]{10}(\.checkpoint(\.deleted)?|-[0-9]+\.checkpoint\.part)")
 _FILE_NAME = re.compile(

@@ -283,6 +283,12 @@ def is_partition_directory(path: Path) -> bool:
     return False
 
 
+def is_one_partition(directory: Path) -> bool:
+    """Return whether a directory is a partition by itself, whatever its kind, and not a log directory like `data-1`."""
+    parsed = parse_directory(directory.name)
+    return parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION)
+
+
 def partition_directories(log_dir: Path) -> list[Path]:
     """Return the sub-directories whose names `parse_directory` accepts, in order of topic and partition."""
     found = []

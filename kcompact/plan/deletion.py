@@ -108,10 +108,11 @@ def _limit(value: int | None) -> int:
 def retention_applies(plan: CleanPlan) -> bool:
     """Return whether a broker would look for old segments in a partition that kcompact may change.
 
-    In one that is being moved it does not, whatever the policy.
+    In one that is being moved it does not, whatever the policy, also if `--replica` allows to clean it.
     Rule: `LogCleanerManager.pauseCleaningForNonCompactedPartitions`.
     """
-    return plan.reason not in DELETES_NOTHING and not plan.log.damage and not plan.log.moves
+    is_moved = bool(plan.log.moves) or any(replica.is_future for replica in plan.replicas)
+    return plan.reason not in DELETES_NOTHING and not plan.log.damage and not is_moved
 
 
 def due_now(plan: CleanPlan) -> tuple[ExpiredSegment, ...]:

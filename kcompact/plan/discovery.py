@@ -16,7 +16,7 @@ from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format import names
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
-from kcompact.log.directory import is_partition_directory, partition_directories
+from kcompact.log.directory import is_one_partition, is_partition_directory, partition_directories
 from kcompact.readable import closest, shell_word, shown, some_of
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
@@ -58,7 +58,7 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
         if not directory.is_dir():
             problem = "not a directory" if directory.exists() else "no such directory"
             raise RefusedError(path=path, problem=problem)
-        if _is_one_partition(directory):
+        if is_one_partition(directory):
             found[directory] = None
             continue
         inside = partitions_in(directory)
@@ -111,22 +111,16 @@ def partitions_in(log_dir: Path, *, topics: Sequence[str] = ()) -> list[Path]:
 def canonical(path: Path) -> Path:
     """Return a path in the form of the partition directories that `find_partitions` returns.
 
-    It is absolute. A link is resolved, unless its name is that of a partition.
+    It is absolute. A link is resolved, unless it is one to a partition.
     """
     if isinstance(path, BucketPath):
         return path
     directory = Path(os.path.normpath(path.absolute()))
     directory = directory.parent.resolve() / directory.name
     # Not `Path.is_symlink`, which raises an error where a directory above may not be searched.
-    if os.path.islink(directory) and parse_directory(directory.name) is None:  # noqa: PTH114
+    if os.path.islink(directory) and not is_one_partition(directory):  # noqa: PTH114
         directory = directory.resolve()
     return directory
-
-
-def _is_one_partition(directory: Path) -> bool:
-    """Return whether a directory is a partition by itself, whatever its kind, and no log directory."""
-    parsed = parse_directory(directory.name)
-    return parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION)
 
 
 def _nothing_inside(path: Path, directory: Path) -> RefusedError:
@@ -184,7 +178,7 @@ def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftO
     for path in paths:
         with suppress(OSError):  # `find_partitions` reports it.
             directory = canonical(path)
-            if not directory.is_dir() or _is_one_partition(directory) or not partitions_in(directory):
+            if not directory.is_dir() or is_one_partition(directory) or not partitions_in(directory):
                 continue
             for each in left_out_of(directory):
                 if not topics or _has_topic(each.directory, topics):

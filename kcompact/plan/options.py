@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.bucket.path import require_local_path
+from kcompact.bucket.path import require_known_store, require_local_path
 from kcompact.errors import ConfigError
 from kcompact.readable import time
 
@@ -47,7 +48,8 @@ class PlanOptions:
     back the tombstones and markers that replicas there still have to fetch (`plan.replicas`).
 
     Raises ConfigError for a time that is not in milliseconds or looks like seconds, for a `client` without a cluster,
-    and for a replica whose path is not local.
+    for a text or a path in place of a tuple, for a replica whose path is not local, and for a log directory of another
+    store.
     """
 
     now_ms: int
@@ -75,10 +77,13 @@ class PlanOptions:
             raise ConfigError(path="now_ms", problem=as_both_units(self.now_ms))
         if self.client is not None and self.bootstrap_server is None:
             raise ConfigError(path="client", problem="says how to reach a cluster, but there is no bootstrap_server")
+        for name in ("topics", "log_dirs", "replicas"):
+            if isinstance(given := getattr(self, name), str | os.PathLike):
+                raise ConfigError(path=name, problem=f"'{given}' is one text or path; pass a tuple of them")
         for replica in self.replicas:
             require_local_path(replica)
-        if isinstance(self.topics, str):
-            raise ConfigError(path="topics", problem=f"'{self.topics}' is one text; pass a tuple of patterns")
+        for log_dir in self.log_dirs:
+            require_known_store(log_dir, suggests_address=True)
 
     def configs_of(
         self, directories: Sequence[Path], *, brokers: Mapping[Path, Broker] | None = None
@@ -92,6 +97,7 @@ class PlanOptions:
         return configurations(
             directories,
             log_dirs=self.log_dirs,
+            replicas=self.replicas,
             overrides=self.overrides,
             broker_config=self.broker_config,
             topic_configs=self.topic_configs,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.settings import (
+    BROKER_SETTINGS,
     FIELD_NAMES,
     OF_THE_TOPIC_ALONE,
     TOPIC_SETTINGS,
@@ -191,13 +192,21 @@ def _general_notes(plans: Sequence[CleanPlan], overrides: Sequence[Override]) ->
 def decided_for_all(plans: Iterable[CleanPlan], overrides: Sequence[Override]) -> dict[str, list[str]]:
     """Return the settings for all topics that decide what is compacted and deleted, each with its topics."""
     found: dict[str, list[CleanPlan]] = defaultdict(list)
-    deciding = [each for each in _for_all(overrides) if each.name in OF_THE_TOPIC_ALONE]
+    last = {each.name: each for each in overrides if each.topic is None}.values()
+    named = [(each, BROKER_SETTINGS.get(each.name, each.name)) for each in last]
     for plan in plans:
-        for override in deciding:
-            setting = plan.config.settings.get(override.name)
-            is_used = override.name == "cleanup.policy" or "delete" in (plan.config.cleanup_policy or ())
+        for override, name in named:
+            setting = plan.config.settings.get(name)
+            is_used = name == "cleanup.policy" or "delete" in (plan.config.cleanup_policy or ())
             is_option = setting is not None and setting.source is Source.OPTION
-            if is_used and is_option and not _is_named(plan, override.name, overrides):
+            is_this = setting is not None and setting.is_of_broker is (name != override.name)
+            if (
+                name in OF_THE_TOPIC_ALONE
+                and is_used
+                and is_option
+                and is_this
+                and not _is_named(plan, name, overrides)
+            ):
                 found[f"--config {override}"].append(plan)
     return {setting: _topics(those) for setting, those in found.items()}
 

@@ -57,6 +57,8 @@ REFUSED: list[tuple[str | os.PathLike[str], str, str]] = [
     ("gs://b/o", OTHER, f"{TOOLS} A local one of that name: ./gs:/b/o"),
     (Path("gs://b/o"), OTHER, f"{TOOLS} A local one of that name: its absolute path"),
     ("hdfs://nn:8020/o", OTHER, f"{TOOLS} A local one of that name: ./hdfs:/nn:8020/o"),
+    ("my_remote:/b/o", OTHER, f"{TOOLS} A local one of that name: ./my_remote:/b/o"),
+    ("9p:/b", OTHER, f"{TOOLS} A local one of that name: ./9p:/b"),
     ("HTTPS:/b", OTHER, f"{TOOLS} A local one of that name: ./HTTPS:/b"),
     ("orders:/0", OTHER, f"{TOOLS} A local one of that name: ./orders:/0"),
     ("s3+http://b", OTHER, f"{TOOLS} A local one of that name: ./s3+http:/b"),
@@ -93,7 +95,7 @@ def test_a_message_about_a_path_is_shown_on_one_line() -> None:
 
 LOCAL = [
     *("orders-0", "orders:0", "orders:0/", "a:b/c", "gs:", "s3:b", "a/gs:/b", "./a:b", "/gs:/b", "../gs:/b", "~/gs:/b"),
-    *("9p:/b", "+a:/b", "-a:/b", ".a:/b", ":/b", "a b:/c", "a_b:/c", "é:/b", " gs:/b", "\ngs:/b", "-", ""),
+    *("+a:/b", "-a:/b", ".a:/b", ":/b", "a b:/c", " gs:/b", "\ngs:/b", "-", ""),
 ]
 
 

@@ -67,6 +67,56 @@ def test_nothing_is_cleaned_meanwhile(options: tuple[str, ...], paths: tuple[str
         assert f"--replica {tmp_path / 'd2' / FUTURE}" in ran.partition["error"]
 
 
+def test_a_disk_with_a_name_like_a_partition(tmp_path: Path) -> None:
+    first, second = disks(tmp_path)
+    for path in (first, second):
+        path.rename(tmp_path / f"kafka-logs-{path.name[1]}")
+    ran = kcompact(*CLEAN, "--force", tmp_path / "kafka-logs-1", tmp_path / "kafka-logs-2")
+    assert (ran.code, ran.partition["reason"]) == (0, "paused-by-move"), ran
+
+
+def test_any_id_that_a_broker_takes(tmp_path: Path) -> None:
+    """Rule: `LocalLog.parseTopicPartitionName`."""
+    first, second = disks(tmp_path)
+    (second / FUTURE).rename(second / "orders-0.backup-future")
+    ran = kcompact(*CLEAN, "--force", first, second)
+    assert (ran.code, ran.partition["reason"]) == (0, "paused-by-move"), ran
+
+
+def test_a_disk_that_is_passed_as_a_replica(tmp_path: Path) -> None:
+    first, second = disks(tmp_path)
+    log_writer.write(log_dsl.parse(DIRTY.replace("now=", "name=users-0 now=")), second)
+    disk(second, D2)
+    ran = kcompact(*CLEAN, "--force", "--replica", second, first)
+    assert (ran.code, ran.partition["reason"]) == (0, "paused-by-move"), ran
+
+
+def _outdated(file: Path, first: Path, second: Path) -> None:
+    """The file in the first place names one disk, with the same settings."""
+    (file.parent / "config").mkdir()
+    (file.parent / "config" / file.name).write_text(file.read_text())
+    server_properties(first)
+
+
+def _open_to_all(file: Path, first: Path, second: Path) -> None:
+    file.chmod(0o666)
+
+
+def _of_another_node(file: Path, first: Path, second: Path) -> None:
+    file.write_text(file.read_text().replace("node.id=1", "node.id=2"))
+
+
+@pytest.mark.parametrize("change", [_outdated, _open_to_all, _of_another_node])
+def test_a_file_that_does_not_decide_still_names_the_disks(
+    change: Callable[[Path, Path, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KCOMPACT_BROKER_SEARCH", raising=False)
+    first, second = disks(tmp_path)
+    change(server_properties(first, second), first, second)
+    ran = kcompact(*CLEAN, "--force", first)
+    assert (ran.code, ran.partition["reason"]) == (0, "paused-by-move"), ran
+
+
 def test_a_copy_takes_it_as_it_is(tmp_path: Path) -> None:
     """A log directory is copied alone, so the other disk is known from the broker's file."""
     first, second = disks(tmp_path)
@@ -161,8 +211,9 @@ def test_retention_waits_too(tmp_path: Path) -> None:
     named = ("cleanup.policy=delete", "retention.ms=1", "retention.bytes=1")
     options = [word for setting in named for word in ("--config", setting)]
     before = digest(first)
-    ran = kcompact("clean", "--yes", "--json", "--apply-retention", "--now", NOW, *options, first, second)
-    assert (ran.code, digest(first) == before) == (0, True), ran
+    for replica in ((), ("--replica", second / FUTURE)):
+        ran = kcompact("clean", "--yes", "--json", "--apply-retention", "--now", NOW, *options, *replica, first, second)
+        assert (ran.code, digest(first) == before) == (0, True), ran
 
 
 def test_why_it_is_paused(tmp_path: Path) -> None:

@@ -13,7 +13,17 @@ from kcompact.config.settings import OF_THE_TOPIC_ALONE
 from kcompact.format.properties import META_PROPERTIES, MetaProperties, encode_uuid
 from tests.support import log_dsl, log_writer
 from tests.support.broker_files import build_meta_properties
-from tests.support.command_line import DIRTY, NOW, Ran, digest, kcompact, partition, settings, values
+from tests.support.command_line import (
+    DIRTY,
+    NOW,
+    Ran,
+    digest,
+    kcompact,
+    partition,
+    server_properties,
+    settings,
+    values,
+)
 from tests.support.log_writer import LogSpec, SegmentSpec
 from tests.support.metadata_log import CLUSTER_ID, ORDERS, OTHER, USERS, batches, log, topic, write
 from tests.support.mutants import legacy_entry
@@ -55,6 +65,10 @@ def test_a_value_for_all_topics_is_that_of_topics_without_one(tmp_path: Path) ->
     log_dir = two_topics(tmp_path / "logs")
     arguments = ("--topic", "orders", "--topic", "users", "--config", "cleanup.policy=delete", log_dir)
     ran = plan(*arguments)
+    of_broker = plan(*arguments[:4], "--config", "log.cleanup.policy=delete", log_dir)
+    assert notes(of_broker, "decided-for-all") == [
+        "--config log.cleanup.policy=delete decides for users, without a value of its own"
+    ]
     found = {name: (entry["cleanup_policy"], entry["own_settings"]) for name, entry in entries(ran).items()}
     assert found == {"orders": ("compact", "metadata-log"), "users": ("delete", "metadata-log")}
     assert notes(ran, "decided-for-all") == [
@@ -88,6 +102,36 @@ def test_a_file_comes_before_the_metadata_log(tmp_path: Path) -> None:
     assert unused.startswith(
         "--topic-configs for 2 topics has no effect: no partition of them is among the paths: more"
     )
+
+
+def test_a_file_that_contradicts_the_metadata_log(tmp_path: Path) -> None:
+    log_dir = two_topics(tmp_path / "logs")
+    contradicted = "the metadata log of the broker is not used: --topic-configs has another value of cleanup.policy"
+    for settings_of_orders, expected in (({}, [contradicted]), ({"cleanup.policy": "compact"}, [])):
+        ran = plan(*topic_configs(tmp_path / "topics", {"orders": settings_of_orders}), "--topic", "orders", log_dir)
+        found = [each["text"] for each in ran.partition["notes"] if each["code"] == "metadata-not-used"]
+        assert [text.partition(", or none")[0] for text in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "of_broker", "policy"),
+    [({}, "compact", None), ({}, "delete", "delete"), ({"cleanup.policy": "compact"}, "delete", "compact")],
+)
+def test_settings_of_a_broker_whose_metadata_log_is_damaged(
+    overrides: dict[str, str], of_broker: str, policy: str | None, tmp_path: Path
+) -> None:
+    """Its dynamic settings are in there, and are stronger than those of its file."""
+    log_dir = two_topics(tmp_path / "logs")
+    (log_dir / META_PROPERTIES).write_bytes(
+        build_meta_properties(MetaProperties(version=1, cluster_id=CLUSTER_ID, node_id=1, directory_id=None))
+    )
+    (log_dir / "__cluster_metadata-0" / log()).write_bytes(b"damaged" * 20)
+    text = f"log.cleanup.policy={of_broker}\nlog.retention.ms=1\nlog.retention.bytes=1"
+    static = ("--broker-config", server_properties(log_dir, text=text))
+    entry = plan(*topic_configs(tmp_path / "topics", {"orders": overrides}), *static, log_dir / "orders-0").partition
+    limits = [entry["config"][name]["value"] for name in ("retention.ms", "retention.bytes")]
+    assert (entry["cleanup_policy"], limits) == (policy, [None, None])
+    assert "metadata-not-used" in [each["code"] for each in entry["notes"]]
 
 
 def test_the_topic_of_a_file_is_known_by_its_id(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_the_log_directories_of_brokers(tmp_path: Path) -> None:
         RegisterBrokerRecord(2, (), (one, other)),
         RegisterBrokerRecord(3, (), (other,)),
         BrokerRegistrationChangeRecord(1, (one, other)),
+        BrokerRegistrationChangeRecord(1, (one,)),  # The other disk went offline while the broker ran.
         BrokerRegistrationChangeRecord(2),
         UnregisterBrokerRecord(3),
     ]

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
-from kcompact.config.settings import TOPIC_SETTINGS, TopicOverrides
+from kcompact.config.settings import TopicOverrides
 from kcompact.config.topic_configs import ORIGIN, read_topic_configs
 from kcompact.errors import ConfigError, KcompactError, RefusedError, StorageError
 from kcompact.log.files import MAX_SMALL_FILE_BYTES
-from tests.support.files_in_memory import directory_in_memory
-
-Topics = Mapping[str, Mapping[str, str]]
-Form = Callable[[Topics], str]
+from tests.support.topic_configs import IDS, NEITHER, SECRET, Topics, read, refusal, values
 
 # What the tools of a release have printed about the same topics. 3.9.2, 4.3.1 and 4.4.0 print the same for CONFIGS.
 CONFIGS = """\
@@ -47,6 +41,7 @@ All configs for topic plain are:
   cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}
   flush.ms=9223372036854775807 sensitive=false synonyms={}
   retention.ms=360000000 sensitive=false synonyms={}
+  unclean.leader.election.enable=false sensitive=false synonyms={DEFAULT_CONFIG:unclean.leader.election.enable=false}
 All configs for topic orders are:
   cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}
   compression.type=producer sensitive=false synonyms={DEFAULT_CONFIG:compression.type=producer}
@@ -56,6 +51,7 @@ All configs for topic orders are:
   min.compaction.lag.ms=7 sensitive=false synonyms={STATIC_BROKER_CONFIG:log.cleaner.min.compaction.lag.ms=7, DEFAULT_CONFIG:log.cleaner.min.compaction.lag.ms=0}
   retention.ms=-1 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=-1}
   segment.jitter.ms=0 sensitive=false synonyms={}
+  unclean.leader.election.enable=false sensitive=false synonyms={DEFAULT_CONFIG:unclean.leader.election.enable=false}
 """  # noqa: E501
 # 4.3.1 with the same broker. Of its file `log.retention.hours` is missing.
 TOPICS = """\
@@ -129,29 +125,6 @@ PRINTED: dict[str, tuple[str, Topics]] = {
     "kafka-topics of 2.2": (TOPICS_2_2, {"orders": {**ORDERS, **LAG}}),
     "topics that are being deleted": (MARKED, {"orders": FIVE, "plain": {}}),
 }
-IDS = ("zYoGl7cOTnaU77jc6n6dBA", "zsR0UDWFSkCWlYGRJPQ6xQ", "Ez6Kev4-R6-2QXJBzcaXww")
-
-
-def read(content: str | bytes) -> dict[str, TopicOverrides]:
-    with directory_in_memory() as directory:
-        file = directory / "topics.txt"
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read_topic_configs(file)
-
-
-def values(content: str | bytes) -> dict[str, dict[str, str]]:
-    return {topic: dict(each.values) for topic, each in read(content).items()}
-
-
-def refusal(content: str | bytes) -> str:
-    """Return the message about a file, without its name and the hint."""
-    with pytest.raises(ConfigError) as refused:
-        read(content)
-    where, _, problem = str(refused.value).split("\n")[0].partition("topics.txt: ")
-    assert f"{where}topics.txt" == refused.value.path
-    return problem
-
-
 # What is read
 
 
@@ -242,7 +215,7 @@ def test_what_only_looks_like_a_warning(line: str) -> None:
 JSON = """
 {
   "orders": {"cleanup.policy": "compact", "retention.ms": -1, "min.cleanable.dirty.ratio": 0.50, "preallocate": true},
-  "a.b_c-d": {"cleanup.policy": "compact,delete", "remote.storage.enable": false, "segment.ms": null, "newer": "null"},
+  "a.b_c-d": {"cleanup.policy": "compact,delete", "remote.storage.enable": false, "segment.ms": null, "x.y": "null"},
   "plain": {}
 }
 """
@@ -250,17 +223,18 @@ JSON = """
 
 def test_json() -> None:
     orders = {**COMPACT, "retention.ms": "-1", "min.cleanable.dirty.ratio": "0.50", "preallocate": "true"}
-    others = {"a.b_c-d": {**BOTH, "remote.storage.enable": "false", "newer": "null"}, "plain": {}}
+    others = {"a.b_c-d": {**BOTH, "remote.storage.enable": "false", "x.y": "null"}, "plain": {}}
     assert values(JSON) == {"orders": orders, **others}
     assert {each.origin for each in read(JSON).values()} == {ORIGIN}
 
 
 def test_numbers_in_json_stay_as_they_are_written() -> None:
-    numbers = {"a": "9" * 5000, "b": "1e3", "c": "-0.10", "d": "0"}
-    assert values(f'{{"t": {{"a": {numbers["a"]}, "b": 1e3, "c": -0.10, "d": 0}}}}') == {"t": numbers}
-    assert values('{"t": {"a": 1, "a": "1"}, "t": {"a": 1}}') == {"t": {"a": "1"}}
+    numbers = {"x.a": "9" * 5000, "x.b": "1e3", "x.c": "-0.10", "x.d": "0"}
+    assert values(f'{{"t": {{"x.a": {numbers["x.a"]}, "x.b": 1e3, "x.c": -0.10, "x.d": 0}}}}') == {"t": numbers}
+    assert values('{"t": {"x.a": 1, "x.a": "1"}, "t": {"x.a": 1}}') == {"t": {"x.a": "1"}}
 
 
+NO_SETTING = "of 't' is no setting of a topic"
 BAD_JSON = {
     "a comma too many": ('{"t": {\n"a": 1,\n}}', "line 3: not valid JSON: "),
     "lines of the old Mac": ('{"t": {\r"a" 1}}', "line 2: not valid JSON: Expecting ':' delimiter"),
@@ -270,11 +244,18 @@ BAD_JSON = {
     "the settings are no object": ('{"t": [1]}', "line 1: 't' has no object with settings"),
     "no settings": ('{"t": null}', "line 1: 't' has no object with settings"),
     "another JSON file of Kafka": ('{"version": 1, "partitions": []}', "line 1: 'version' has no object with settings"),
-    "a list": ('{"t": {"a": ["x"]}}', "line 1: 'a' of 't' is neither text, nor a number, nor a boolean"),
-    "no number": ('{"t": {"a": NaN}}', "line 1: 'a' of 't' is neither text, nor a number, nor a boolean"),
+    "a list": ('{"t": {"x.a": ["x"]}}', "line 1: 'x.a' of 't' is neither text, nor a number, nor a boolean"),
+    "no number": ('{"t": {"x.a": NaN}}', "line 1: 'x.a' of 't' is neither text, nor a number, nor a boolean"),
     "in the third line": ('{"t": {},\n "s": {},\n "v": []}', "line 3: 'v' has no object with settings"),
     "a name with a blank": ('{"a b": {}}', "line 1: not a valid name of a topic: 'a b'"),
     "no name": ('{"": {}}', "line 1: not a valid name of a topic: ''"),
+    "a name in capitals": ('{"t": {"CLEANUP.POLICY": ""}}', f"line 1: 'CLEANUP.POLICY' {NO_SETTING}; did you mean"),
+    "a name of a shell": (
+        '{"t": {"RETENTION_MS": 1}}',
+        f"line 1: 'RETENTION_MS' {NO_SETTING}; did you",
+    ),
+    "a policy for a name": ('{"t": {"compact": true}}', f"line 1: 'compact' {NO_SETTING}"),
+    "no policy": ('{"t": {"cleanup.policy": null}}', "line 1: 'cleanup.policy' of 't' has no value; leave it out"),
     "two topics": ('{"t": {"a": 1}, "t": {"a": 2}}', "JSON: 't' is there twice, with different values"),
     "two settings": ('{"t": {"a": 1, "a": 2}}', "JSON: 'a' is there twice, with different values"),
     "levels": ('{"t":' * 200_000, "JSON with too many levels"),
@@ -303,7 +284,6 @@ OTHER_ENTITIES = {
     # Before 2.5.
     "Configs for broker 1 are:": "broker 1",
 }
-NEITHER = "neither a topic nor a setting of one: "
 NEITHER_LINES = {
     "Error while executing topic command : Topic 'nope' does not exist": "Error while executing topic command :...",
     "The topic 'nope' doesn't exist and doesn't have dynamic config.": "The topic 'nope' doesn't exist and doesn...",
@@ -359,6 +339,7 @@ HIDDEN = RETENTION.replace("=5", "=null")
 HIDDEN_2 = HIDDEN.replace("retention", "segment")
 FAILED = "no settings of 'nope' below: the tool has failed here"
 UNCLEAR = "the broker does not say which settings are overrides: run kafka-configs.sh without --all"
+LAST_IS_MISSING = "no unclean.leader.election.enable of 'orders' below: the output is cut off"
 ALL_NOTHING = "All configs for topic nope are:\n"
 ALL_UNCLEAR = "All configs for topic old are:\n  cleanup.policy=compact sensitive=false synonyms={}\n"
 ANOTHER_ID = f"{DESCRIBED}\n{HEADER}{DESCRIBED.replace('zYo', 'zYp')}\n"
@@ -386,7 +367,10 @@ BAD_FILES = {
     "another id": (ANOTHER_ID, "line 3: 't' differs from what line 1 says of it"),
     # 3.9.2 and 4.3.1 print this and fail, when the topic does not exist.
     "no settings among all": (ALL_NOTHING, f"line 1: {FAILED}"),
-    "none of the last topic": (CONFIGS_ALL + ALL_NOTHING, f"line 14: {FAILED}"),
+    "none of the last topic": (CONFIGS_ALL + ALL_NOTHING, f"line 16: {FAILED}"),
+    "all settings, cut off": (CONFIGS_ALL[: CONFIGS_ALL.rindex("  unclean")], f"line 6: {LAST_IS_MISSING}"),
+    "the next line begun": (f"{HEADER}{RETENTION}  ", "line 3: cut off: it has no end of line"),
+    "capitals": (HEADER + RETENTION.replace("ret", "RET"), "line 2: Kafka writes 'RETention.ms' in small letters"),
     "all settings, but no synonyms": (ALL_UNCLEAR, f"line 2: {UNCLEAR}"),
     "Latin-1": (b"\n\nM\xfcnchen\n", "line 3: not UTF-8"),
     "not UTF-8 after a mark": (codecs.BOM_UTF8 + b"\r\n\r\xff", "line 3: not UTF-8"),
@@ -410,7 +394,6 @@ def test_the_hint_says_what_is_accepted(tmp_path: Path) -> None:
         assert (refused.value.exit_code, "JSON" in refused.value.hint) == (2, True)
 
 
-SECRET = "hunter2"
 SECRETS = [
     f"sasl.jaas.config={SECRET}",
     f"password: {SECRET}",
@@ -475,126 +458,3 @@ def test_files_that_are_not_read(
 def test_an_address_is_no_local_path() -> None:
     with pytest.raises(ConfigError, match="only a local path"):
         read_topic_configs("s3://bucket/topics.txt")
-
-
-def test_thousands_of_topics() -> None:
-    topics = {f"t-{number}": {"cleanup.policy": "compact,delete"} for number in range(5_000)}
-    assert values(as_topics(topics)) == values(as_all_configs(topics)) == topics
-
-
-# Any topics and settings, printed as the tools do
-
-
-def form(of_topic: Callable[[str, Mapping[str, str]], str]) -> Form:
-    """Return the form in which a tool prints topics, of the one in which it prints a topic."""
-    return lambda topics: "".join(of_topic(topic, settings) for topic, settings in topics.items())
-
-
-def _lines(settings: Mapping[str, str]) -> str:
-    return "".join(
-        f"  {name}={value} sensitive={str(not value).lower()} synonyms={{DYNAMIC_TOPIC_CONFIG:{name}={value}"
-        + (f", DEFAULT_CONFIG:log.{name}=delete}}\n" if len(name) % 2 else "}\n")
-        for name, value in settings.items()
-    )
-
-
-def _list(settings: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={value}" for name, value in settings.items())
-
-
-FIRST = "  a.b=x y, DYNAMIC_TOPIC_CONFIG:z=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:log.a.b=x y}\n"
-LAST = "  segment.jitter.ms=0 sensitive=false synonyms={}\n"
-POLICY_OF_BROKER = "  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
-# Rule: ConfigCommand.describeResourceConfig, ConfigCommand.describeConfigWithZk.
-as_configs = form(lambda topic, settings: f"Dynamic configs for topic {topic} are:\n{_lines(settings)}")
-as_all_configs = form(
-    lambda topic, settings: f"All configs for topic {topic} are:\n{FIRST}{POLICY_OF_BROKER}{_lines(settings)}{LAST}"
-)
-as_zookeeper_configs = form(lambda topic, settings: f"Configs for topic '{topic}' are {_list(settings)}\n")
-# Rule: TopicCommand.printDescription; TopicCommand.describeTopic of 2.3.
-as_topics = form(
-    lambda topic, settings: (
-        f"Topic: {topic}\tTopicId: {IDS[0]}\tPartitionCount: 2\tReplicationFactor: 3\tConfigs: {_list(settings)}\n"
-        f"\tTopic: {topic}\tPartition: 0\tLeader: none\tReplicas: 1,2,3\tIsr: 1\tElr: N/A\tLastKnownElr: N/A\n"
-        f"\tTopic: {topic}\tPartition: 12\tLeader: 12\tReplicas: 12\tIsr: \n"
-    )
-)
-as_old_topics = form(
-    lambda topic, settings: (
-        f"Topic:{topic}\tPartitionCount:1\tReplicationFactor:1\tConfigs:{_list(settings)}\n"
-        f"\tTopic: {topic}\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\n"
-    )
-)
-
-NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True).filter(lambda name: name not in (".", ".."))
-SETTING_NAMES = st.sampled_from(sorted(TOPIC_SETTINGS)) | st.from_regex(r"[a-z][a-z0-9._-]{0,20}", fullmatch=True)
-ODD_VALUES = (
-    *"* 0:1,1:2 compact,delete -1 a=b , x,=y ,é=x } { nul ' DYNAMIC_TOPIC_CONFIG:a= Topic:".split(),
-    *("", " ", "a b", "\t\u2028x", " sensitive=false synonyms={", " sensitive=true synonyms={}", " are a=b"),
-    *("b, DEFAULT_CONFIG:c=d}", "x MarkedForDeletion: false", "\x0b", "\x85", '{"version": 1, "replicas": []}'),
-)
-VALUES = st.sampled_from(ODD_VALUES) | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
-SHOWN_VALUES = VALUES.filter(lambda value: value != "null")
-# A list of settings has no quotes, so these cannot be told apart.
-LISTED_VALUES = SHOWN_VALUES.filter(lambda text: text == text.rstrip() and not re.search(r",[A-Za-z0-9_.-]+=", text))
-FORMS = {
-    "configs": (as_configs, SHOWN_VALUES),
-    "all configs": (as_all_configs, SHOWN_VALUES),
-    "topics": (as_topics, LISTED_VALUES),
-    "old topics": (as_old_topics, LISTED_VALUES),
-    "ZooKeeper": (as_zookeeper_configs, LISTED_VALUES),
-}
-
-
-def topics_of(values: st.SearchStrategy[str]) -> st.SearchStrategy[Topics]:
-    return st.dictionaries(NAMES, st.dictionaries(SETTING_NAMES, values, max_size=5), min_size=1, max_size=4)
-
-
-ENDS = st.sampled_from(["\n", "\r\n", "\r"])
-MARKS = st.sampled_from([(b"", "utf-8"), (b"", "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16-le"), (b"", "utf-16")])
-
-
-@pytest.mark.parametrize(("printed", "shown"), FORMS.values(), ids=FORMS)
-@given(data=st.data(), end=ENDS, mark=MARKS)
-def test_any_settings(
-    printed: Form, shown: st.SearchStrategy[str], data: st.DataObject, end: str, mark: tuple[bytes, str]
-) -> None:
-    topics, (first, encoding) = data.draw(topics_of(shown)), mark
-    assume(printed is not as_configs or len(topics) > 1 or all(topics.values()))
-    found = read(first + printed(topics).replace("\n", end).encode(encoding))
-    assert {topic: each.values for topic, each in found.items()} == topics
-    assert {each.topic_id for each in found.values()} == {IDS[0] if printed is as_topics else None}
-
-
-@pytest.mark.parametrize("value", ODD_VALUES)
-def test_odd_values(value: str) -> None:
-    topics = {"t": {"retention.ms": value, "a": value}, "s": {"zz": value}}
-    for printed, shown in FORMS.values():
-        if shown is SHOWN_VALUES or value == value.rstrip():
-            assert values(printed(topics)) == topics
-
-
-@given(topics=topics_of(VALUES), indent=st.sampled_from([None, 2]), is_ascii=st.booleans())
-def test_any_settings_in_json(topics: Topics, indent: int | None, is_ascii: bool) -> None:
-    assert values(json.dumps(topics, indent=indent, ensure_ascii=is_ascii)) == topics
-
-
-@given(topics=topics_of(LISTED_VALUES), number=st.integers(0, 30), printed=st.sampled_from([as_configs, as_topics]))
-def test_any_place_of_a_wrong_line(topics: Topics, number: int, printed: Form) -> None:
-    lines = printed(topics).split("\n")
-    number = min(number, len(lines))
-    lines.insert(number, f"secret={SECRET}")
-    assert refusal("\n".join(lines)) == f"line {number + 1}: {NEITHER}'secret=...'"
-
-
-WORDS = ("Topic:", " ", "t", "\t", "Configs:", "=", ",", "are", ":", "\n", "{", "}", '"', "1")
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"])) | st.lists(st.sampled_from(WORDS)).map("".join))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    problem = ""
-    try:
-        assert read(text)
-    except ConfigError as refused:
-        problem = str(refused).split("\n")[0]
-    assert len(problem) < 400

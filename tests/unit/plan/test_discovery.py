@@ -26,6 +26,8 @@ def test_a_log_directory_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     assert find_partitions([tmp_path / "link"]) == [directory]
     assert find_partitions([tmp_path / "link" / "orders-0"]) == [directory]
+    (tmp_path / "kafka-1").symlink_to("real")  # Like the name of a partition.
+    assert find_partitions([tmp_path / "kafka-1", tmp_path / "real"]) == [directory]
     assert find_partitions([tmp_path / "real" / ".." / "real" / "orders-0" / "."]) == [directory]
 
 
