@@ -264,7 +264,7 @@ class _Judge:
         self._doubts: dict[str, None] = {}
         self._seen: set[tuple[int, int]] = set()
         # Only their log directories count: what else is in them makes kcompact more careful.
-        self._untrusted: list[BrokerConfig] = []
+        self._doubted: list[BrokerConfig] = []
         self.trusted_users = {0, os.geteuid(), status.st_uid}
         self._trusted_groups = {0, os.getegid(), status.st_gid}
 
@@ -285,7 +285,7 @@ class _Judge:
             )
             config_or_none = self._of_this_broker(config)
             if config_or_none is not None and (why := self._why_not_trusted(status)):
-                self._untrusted.append(config_or_none)
+                self._doubted.append(config_or_none)
                 raise _NotUsedError(why)
         except _NotUsedError as problem:
             self._doubts[f"{candidate.origin} {problem}"] = None
@@ -310,9 +310,9 @@ class _Judge:
                 return found[0].with_directories_only(log_dirs, *self._doubts, both)
         if found:
             return found[0].with_log_dirs_of(found[1:])
-        if self._untrusted:
-            log_dirs = [path for each in self._untrusted for path in each.log_dirs]
-            return self._untrusted[0].with_directories_only(log_dirs, *self._doubts)
+        if self._doubted:
+            log_dirs = [path for each in self._doubted for path in each.log_dirs]
+            return self._doubted[0].with_directories_only(log_dirs, *self._doubts)
         return replace(UNKNOWN_BROKER, doubts=tuple(self._doubts))
 
     def _read(self, path: Path) -> tuple[os.stat_result, Mapping[str, str]] | None:
@@ -351,7 +351,7 @@ class _Judge:
                 raise _NotUsedError(f"may name it, but {config.why_not_naming(self._log_dir)}")
             return None
         if None not in (self._node_id, config.node_id) and self._node_id != config.node_id:
-            self._untrusted.append(named)
+            self._doubted.append(named)
             raise _NotUsedError(
                 f"names it, but has the node id {config.node_id}, and meta.properties has {self._node_id}"
             )
