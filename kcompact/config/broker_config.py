@@ -7,7 +7,7 @@ them. The file of another broker must not decide, so the file has to name the lo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -37,7 +37,9 @@ class BrokerConfig:
     running broker that was started with it. `log_dirs_moved`: the user says that the file is that of the broker,
     although it names other directories. `is_known` False: nothing was read, so Kafka's defaults are only assumed;
     `doubts` then say which files may be the broker's and were not used. `missing` are log directories that the broker
-    has and that were not found: their paths, or their ids.
+    has and that were not found: their paths, or their ids. `beside` are the log directories in files of the broker that
+    do not decide, because they are outdated, or not trusted, or contradict each other, with the names of these files:
+    moves are looked for there, and they may be missing, but nothing else is taken from them.
 
     The paths in `log.dirs` are those of the broker: `root` is the directory that is `/` there, `working_directory` the
     directory that relative paths begin with, None if unknown.
@@ -53,6 +55,7 @@ class BrokerConfig:
     working_directory: Path | None = None
     doubts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    beside: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def names_log_dirs(self) -> bool:
@@ -91,25 +94,19 @@ class BrokerConfig:
             return self.root / path.lstrip("/")
         return None if self.working_directory is None else self.working_directory / path
 
-    def with_log_dirs_of(self, others: Iterable[Self]) -> Self:
-        """Return these settings with the log directories of other files of the broker, too: each may be outdated."""
-        resolved = [each for each in others if not {"log.dirs", "log.dir"} & each.unresolved]
-        added = [path for each in resolved for path in each.log_dirs if path not in self.log_dirs]
-        if not added:
-            return self
-        return replace(self, properties={**self.properties, "log.dirs": ",".join((*self.log_dirs, *added))})
+    def with_directories_of(self, others: Iterable[Self]) -> Self:
+        """Return these settings with the log directories that other files of the broker name, for `beside`."""
+        found = {**self.beside}
+        for each in others:
+            found |= dict.fromkeys(each.located_log_dirs, str(each.origin)) | {**each.beside}
+        own = self.located_log_dirs
+        return replace(self, beside={path: file for path, file in found.items() if path not in own})
 
-    def with_directories_only(self, log_dirs: Sequence[str], *doubts: str) -> Self:
-        """Return that nothing is known of the settings but the log directories, and why."""
-        return replace(
-            self,
-            properties={"log.dirs": ",".join(dict.fromkeys(log_dirs))},
-            origin=None,
-            is_known=False,
-            is_found=False,
-            process=None,
-            doubts=doubts,
-        )
+    @property
+    def located_log_dirs(self) -> list[Path]:
+        """Where the paths in `log.dirs` lead on this machine, as far as that is known."""
+        paths = [self.located(path) for path in self.log_dirs] if self.names_log_dirs else []
+        return [path for path in paths if path is not None]
 
     def naming(self, log_dir: Path) -> Self | None:
         """Return the settings with the root in which they name a log directory; None if they do not name it.

@@ -108,30 +108,27 @@ def brokers_of(
 ) -> dict[Path, Broker]:
     """Return the broker of each log directory. Its settings are `given`, else those in the file that is found.
 
-    The paths `beside` count too, and those of `replicas` that are of the same brokers: most are of others. A directory
-    there with nothing but a `-future` directory in it is a log directory.
+    The paths `beside` count too. A directory there with nothing but a `-future` directory in it is a log directory.
+    `replicas` count for moves only: most are of other brokers.
     Raises ConfigError if `given` is that of another broker.
     """
     of_partitions = dict.fromkeys(log_dirs)
     paths = dict.fromkeys((*of_partitions, *filter(_is_listed, map(_log_dir_of, beside))))
     named = {path: _read_log_dir(path) for path in paths}
-    owners = {found.owner for found in named.values()} - {None}
-    for path in filter(_is_listed, map(_log_dir_of, replicas)):
-        if path not in named and (found := _read_log_dir(path)).owner in owners:
-            named[path] = found
     by_owner: dict[object, list[LogDirOfBroker]] = defaultdict(list)
     for path, found in named.items():
         by_owner[found.owner or path].append(found)
     # Few of many directories say something about others.
-    moving = [each for each in named.values() if _is_closed(each.path) or future_replicas([each.path])]
+    beside_them = [_read_log_dir(path) for path in filter(_is_listed, map(_log_dir_of, replicas)) if path not in named]
+    moving = [each for each in (*named.values(), *beside_them) if _is_closed(each.path) or future_replicas([each.path])]
     search, brokers = BrokerSearch(), dict[Path, Broker]()
     for those in by_owner.values():
         ids = [each.directory_id for each in those if each.directory_id is not None]
         groups = [those] if len(ids) == len(set(ids)) else [[each] for each in those]
         for group in groups:
             # One whose owner is not known may be of this broker.
-            others = [each for each in moving if None in (each.owner, group[0].owner)]
-            broker = _broker(group, [*those, *others], given, search)
+            others = [each for each in moving if None in (each.owner, group[0].owner) or each.owner == group[0].owner]
+            broker = _broker(group, those, others, given, search)
             brokers |= {each.path: broker for each in group}
     return brokers
 
@@ -143,7 +140,9 @@ def _log_dir_of(path: Path) -> Path:
 
 
 def _is_listed(path: Path) -> bool:
-    """Return whether a path is a log directory, or holds a `-future` directory."""
+    """Return whether a path is a log directory, or holds a `-future` directory, or may not be listed."""
+    if _is_closed(path):
+        return os.path.isdir(path)  # noqa: PTH112 - never raises
     with suppress(KcompactError, OSError):  # Whoever reads its partitions reports it.
         return is_log_dir(path) or bool(future_replicas([path]))
     return False
@@ -172,18 +171,19 @@ def _belongs_to(found: LogDirOfBroker, group: Sequence[LogDirOfBroker]) -> bool:
 
 def _broker(
     named: Sequence[LogDirOfBroker],
+    copies: Sequence[LogDirOfBroker],
     others: Sequence[LogDirOfBroker],
     given: BrokerConfig | None,
     search: BrokerSearch,
 ) -> Broker:
     """Return the broker of some log directories. Raises ConfigError if `given` is that of another broker.
 
-    `others` were named too and may be of this broker: copies, and directories whose owner is not known.
+    `copies` have the same owner. `others` may be of this broker, and may have moves.
     """
     config = _config(named, given, search)
     found, missing = _other_log_dirs(named, config)
     log_dirs = (*named, *found)
-    listed = dict.fromkeys(each.path for each in (*log_dirs, *others))
+    listed = dict.fromkeys(each.path for each in (*log_dirs, *copies, *others))
     unlisted = [str(path) for path in listed if _is_closed(path)]
     moves = future_replicas((*listed, *_located(config)))
     broker = Broker(log_dirs=log_dirs, config=config, moves=moves)
@@ -191,7 +191,7 @@ def _broker(
     try:
         metadata = None if problem is not None else _metadata(log_dirs, config)
         if metadata is None and problem is None and named[0].owner is not None:
-            metadata = _metadata([each for each in others if each.owner == named[0].owner], config)
+            metadata = _metadata(copies, config)
     except KcompactError as error:
         metadata, problem = None, _with_hint(error)
     except OSError as error:
@@ -203,9 +203,8 @@ def _broker(
 
 
 def _located(config: BrokerConfig) -> list[Path]:
-    """Return where the paths in `log.dirs` of a broker's file lead, as far as that is known."""
-    paths = [config.located(path) for path in config.log_dirs] if config.names_log_dirs else []
-    return [Path(os.path.realpath(path)) for path in paths if path is not None]
+    """Return where the paths in `log.dirs` of a broker's files lead, as far as that is known."""
+    return [Path(os.path.realpath(path)) for path in (*config.located_log_dirs, *config.beside)]
 
 
 def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search: BrokerSearch) -> BrokerConfig:
@@ -218,19 +217,17 @@ def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search:
     for other in known[1:]:
         if names := differences(known[0], other):
             why = f"{known[0].origin} and {other.origin} are of this broker, and differ in {', '.join(names)}"
-            return known[0].with_directories_only([*known[0].log_dirs, *other.log_dirs], why)
+            return replace(UNKNOWN_BROKER, doubts=(why,)).with_directories_of(found)
     doubts = dict.fromkeys(doubt for each in found for doubt in each.doubts)
-    if known:
-        return known[0].with_log_dirs_of(known[1:])
-    naming = [each for each in found if each.names_log_dirs]
-    unknown = naming[0].with_log_dirs_of(naming[1:]) if naming else UNKNOWN_BROKER
-    return replace(unknown, doubts=tuple(doubts))
+    decided = known[0] if known else replace(UNKNOWN_BROKER, doubts=tuple(doubts))
+    return decided.with_directories_of([each for each in found if each is not decided])
 
 
 def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tuple[list[LogDirOfBroker], list[str]]:
     """Return the log directories of a broker that its `server.properties` adds, and the paths there that lack one."""
     found: list[LogDirOfBroker] = []
     missing: list[str] = []
+    missing += [f"{path} (of {file})" for path, file in config.beside.items() if not path.is_dir()]
     if config.log_dirs_moved and (more := len(config.log_dirs) - len(named)) > 0:
         return found, [f"{more} more of its log.dirs"]
     if not config.names_log_dirs:

@@ -80,15 +80,13 @@ def merged_config(
     builder.set_broker_values(of_broker, replace(options, is_of_broker=True))
     if not own.is_known:
         builder.make_unknown(OF_THE_TOPIC_ALONE)
-    elif dynamic is not None and not dynamic.is_known:
-        builder.make_unknown(OF_THE_TOPIC_ALONE if builder.compacts else RETENTION_LIMITS)
     builder.set_topic_values(for_all, options)
-    created = TopicOverrides(values=INTERNAL_TOPIC_SETTINGS.get(topic, {}), origin="internal-topic")
-    builder.set_topic_values(created.values, Setting(source=Source.TOPIC_OVERRIDE, origin=created.origin))
-    if not own.is_known and created.values:
-        own = created
+    if not own.is_known and topic in INTERNAL_TOPIC_SETTINGS:
+        own = TopicOverrides(values=INTERNAL_TOPIC_SETTINGS[topic], origin="internal-topic")
     builder.set_topic_values(own.values, Setting(source=Source.TOPIC_OVERRIDE, origin=own.origin))
     builder.set_topic_values({each.name: each.value for each in overrides if each.is_for(topic)}, options)
+    if dynamic is not None and not dynamic.is_known:
+        builder.make_unknown(builder.what_a_broker_may_overrule())
     return replace(builder.build(), own=own, broker=broker, release_source=release_source)
 
 
@@ -148,10 +146,19 @@ class _TopicConfigBuilder:
         self._settings.pop(name, None)
         self._unresolved.add(name)
 
-    @property
-    def compacts(self) -> bool:
-        """Whether the policy that is set now contains `compact`."""
-        return "compact" in self._fields["cleanup_policy"]
+    def what_a_broker_may_overrule(self) -> list[str]:
+        """Return which values that remove records a dynamic setting of the broker may replace.
+
+        Where the policy is one of them, every limit is: it may be meant for another policy.
+        """
+        stronger = (Source.OPTION, Source.TOPIC_OVERRIDE)
+        sources = {name: self._settings[name].source for name in OF_THE_TOPIC_ALONE if name in self._settings}
+        static = [name for name in OF_THE_TOPIC_ALONE if sources.get(name) not in stronger]
+        if "cleanup.policy" not in static:
+            return static
+        compacts = "compact" in (self._fields["cleanup_policy"] or ())
+        limits = [name for name in RETENTION_LIMITS if sources.get(name) is not Source.OPTION]
+        return ["cleanup.policy", *limits] if compacts else limits
 
     def make_unknown(self, names: Iterable[str]) -> None:
         """Have settings be unknown that decide what is compacted and deleted: a stronger value may exist, unread."""

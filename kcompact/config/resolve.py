@@ -7,6 +7,7 @@ for a partition of the same topic: the name is the same, and so is the topic id 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ from kcompact.config.metadata_log import (
 )
 from kcompact.config.settings import (
     CLEANER_ENABLE,
+    OF_THE_TOPIC_ALONE,
+    TOPIC_SETTINGS,
     UNKNOWN_OVERRIDES,
     DynamicConfig,
     Override,
@@ -270,8 +273,8 @@ class _Resolver:
         """Add a note if the metadata log says otherwise than `--topic-configs`, or cannot be read."""
         why, metadata = "", broker.metadata
         if metadata is not None and (known := metadata.topics.get(topic)) is not None:
-            own = {name for name in known.overrides if is_used(name)} | {"cleanup.policy"}
-            differing = sorted(name for name in own if known.overrides.get(name) != found.values.get(name))
+            own = {name for name in known.overrides if is_used(name)} | {*OF_THE_TOPIC_ALONE} & {*found.values}
+            differing = sorted(name for name in own if _parsed(name, known.overrides) != _parsed(name, found.values))
             if differing:
                 why = f"--topic-configs has another value of {', '.join(differing)}, or none, and decides"
         elif _has_lost_dynamic_settings(broker):
@@ -312,10 +315,19 @@ def _require_same_topic(directory: Path, partition: TopicPartition, found: Topic
         check_topic_id(directory, partition, found.topic_id, where=where)
 
 
+def _parsed(name: str, values: Mapping[str, str]) -> object:
+    """Return the value of a setting in comparable form, None without one."""
+    text = values.get(name)
+    with suppress(ValueError):
+        return None if text is None else TOPIC_SETTINGS[name].parse(text)
+    return text
+
+
 def _has_lost_dynamic_settings(broker: Broker) -> bool:
-    """Return whether the metadata log of a broker, which has its dynamic settings, is damaged or on a missing disk."""
-    is_of_kraft = broker.properties is not None and not broker.properties.is_of_zookeeper
-    return is_of_kraft and broker.metadata is None and (broker.problem is not None or bool(broker.config.missing))
+    """Return whether the metadata log of a KRaft broker, which has its dynamic settings, is damaged or not there."""
+    found = broker.properties
+    is_of_kraft = found is not None and not found.is_of_zookeeper and found.cluster_id is not None
+    return broker.metadata is None and (is_of_kraft or broker.problem is not None)
 
 
 def _usable(broker: BrokerConfig) -> BrokerConfig:
@@ -326,7 +338,7 @@ def _usable(broker: BrokerConfig) -> BrokerConfig:
         merged_config("every topic", overrides=(), broker=broker)
     except ConfigError as problem:
         why = f"{broker.origin} names it, but a broker refuses {problem.path}: {problem.problem}"
-        return replace(UNKNOWN_BROKER, doubts=(why,), missing=broker.missing)
+        return replace(UNKNOWN_BROKER, doubts=(why,), missing=broker.missing).with_directories_of([broker])
     return broker
 
 

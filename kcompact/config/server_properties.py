@@ -33,7 +33,7 @@ from kcompact.config.broker_config import (
 )
 from kcompact.config.layers import merged_config
 from kcompact.config.properties_files import CONFIG_PROVIDERS, parse_properties, read_properties
-from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES
+from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES, TopicOverrides
 from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
 from kcompact.format.properties import MAX_SMALL_FILE_BYTES
 from kcompact.host.other_processes import Process, processes_with
@@ -263,7 +263,7 @@ class _Judge:
         self._node_id = node_id
         self._doubts: dict[str, None] = {}
         self._seen: set[tuple[int, int]] = set()
-        # Only their log directories count: what else is in them makes kcompact more careful.
+        # Nothing but their log directories counts, where moves are looked for: that makes kcompact more careful.
         self._doubted: list[BrokerConfig] = []
         self.trusted_users = {0, os.geteuid(), status.st_uid}
         self._trusted_groups = {0, os.getegid(), status.st_gid}
@@ -306,14 +306,11 @@ class _Judge:
             names = differences(found[0], other)
             if names:
                 both = f"{found[0].origin} and {other.origin} both name it, and differ in {', '.join(names)}"
-                log_dirs = [*found[0].log_dirs, *other.log_dirs]
-                return found[0].with_directories_only(log_dirs, *self._doubts, both)
-        if found:
-            return found[0].with_log_dirs_of(found[1:])
-        if self._doubted:
-            log_dirs = [path for each in self._doubted for path in each.log_dirs]
-            return self._doubted[0].with_directories_only(log_dirs, *self._doubts)
-        return replace(UNKNOWN_BROKER, doubts=tuple(self._doubts))
+                unknown = replace(UNKNOWN_BROKER, doubts=(*self._doubts, both))
+                return unknown.with_directories_of([*found, *self._doubted])
+        if not found:
+            return replace(UNKNOWN_BROKER, doubts=tuple(self._doubts)).with_directories_of(self._doubted)
+        return found[0].with_directories_of([*found[1:], *self._doubted])
 
     def _read(self, path: Path) -> tuple[os.stat_result, Mapping[str, str]] | None:
         """Return the status and the settings of a file; None without a file, and for one that was read before."""
@@ -378,7 +375,9 @@ class _Judge:
 def differences(one: BrokerConfig, other: BrokerConfig) -> list[str]:
     """Return the names of the settings in which the files of a broker differ, as far as kcompact uses them."""
     try:
-        configs = [merged_config("every topic", overrides=(), broker=each) for each in (one, other)]
+        # Of a topic that overrides nothing: what is unknown cannot differ.
+        own = TopicOverrides(origin="program")
+        configs = [merged_config("every topic", overrides=(), own=own, broker=each) for each in (one, other)]
     except KcompactError:  # A broker refuses some value.
         names = sorted(one.properties.keys() | other.properties.keys())
         return [name for name in names if one.properties.get(name) != other.properties.get(name)]

@@ -69,8 +69,11 @@ _DESCRIBED = re.compile(
 )
 _PARTITION = re.compile(r"Topic: \S+\s+Partition: [0-9]+\s.*")
 _OTHER_ENTITY = re.compile(r"(?:\w+ |SCRAM credential )?configs? for (?P<entity>.+?) are\b.*", re.IGNORECASE)
-_OF_EVERY_TOPIC = ("cleanup.policy", "unclean.leader.election.enable")
-"""Settings that every topic has in every release. The tool sorts them, and the second one is the last of all."""
+_OF_EVERY_TOPIC = (
+    *("cleanup.policy", "delete.retention.ms", "index.interval.bytes", "min.cleanable.dirty.ratio"),
+    *("min.compaction.lag.ms", "retention.bytes", "retention.ms", "segment.bytes", "segment.ms"),
+)
+"""Settings that every topic has in every release, in any order, and that decide something here."""
 _SETTING_NAME = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)+")
 _NEXT_SETTING = re.compile(r",(?=[\w.-]+=)", re.ASCII)
 _WARNING = re.compile(
@@ -163,8 +166,7 @@ def _add_to(block: _Entry | None, found: Mapping[str, str]) -> None:
         raise ValueError(f"a setting without a topic above it: '{_start(name)}'")
     block.has_settings = True
     block.names.add(name)
-    if name not in TOPIC_SETTINGS and name.lower() in TOPIC_SETTINGS:
-        raise ValueError(f"Kafka writes '{_start(name)}' in small letters")
+    _require_not_misspelt(name)
     if block.shows_all and synonyms is not None:
         if name == "cleanup.policy" and not synonyms:
             # Every broker since 1.1 sends a synonym of this setting.
@@ -185,6 +187,7 @@ def _entry(line: int, found: Mapping[str, str | None]) -> _Entry:
         name, equals, value = setting.partition("=")
         if not name or not equals:
             raise ValueError(f"not NAME=VALUE in the settings of '{topic}': '{_start(setting)}'")
+        _require_not_misspelt(name)
         _add(entry.values, name, value)
     return entry
 
@@ -198,12 +201,22 @@ def _add(values: dict[str, str], name: str, value: str) -> None:
         raise ValueError(f"'{_start(name)}' has had another value")
 
 
+def _require_not_misspelt(name: str) -> None:
+    """Raise ValueError for a form of a setting's name that no tool of Kafka prints."""
+    if name not in TOPIC_SETTINGS and (meant := _meant(name)):
+        raise ValueError(f"'{_start(name)}' is no setting of a topic; did you mean {meant}?")
+
+
+def _meant(name: str) -> str:
+    form = name.lower().replace("_", ".")
+    return form if form in TOPIC_SETTINGS else BROKER_SETTINGS.get(form, "")
+
+
 def _require_name(topic: str, name: str) -> None:
     """Raise ValueError for a name in JSON that is no setting of a topic. One of its form may be of a newer Kafka."""
     if name in TOPIC_SETTINGS:
         return
-    form = name.lower().replace("_", ".")
-    meant = form if form in TOPIC_SETTINGS else BROKER_SETTINGS.get(name) or closest(form, TOPIC_SETTINGS)
+    meant = _meant(name) or closest(name, TOPIC_SETTINGS)
     if meant or not _SETTING_NAME.fullmatch(name):
         hint = f"; did you mean {meant}?" if meant else ""
         raise ValueError(f"'{_start(name)}' of '{topic}' is no setting of a topic{hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +47,7 @@ class PlanOptions:
     back the tombstones and markers that replicas there still have to fetch (`plan.replicas`).
 
     Raises ConfigError for a time that is not in milliseconds or looks like seconds, for a `client` without a cluster,
-    for a text or a path in place of a tuple, for a replica whose path is not local, and for a log directory of another
+    for anything else in place of a tuple, for a replica whose path is not local, and for a log directory of another
     store.
     """
 
@@ -78,8 +77,8 @@ class PlanOptions:
         if self.client is not None and self.bootstrap_server is None:
             raise ConfigError(path="client", problem="says how to reach a cluster, but there is no bootstrap_server")
         for name in ("topics", "log_dirs", "replicas"):
-            if isinstance(given := getattr(self, name), str | os.PathLike):
-                raise ConfigError(path=name, problem=f"'{given}' is one text or path; pass a tuple of them")
+            if isinstance(given := getattr(self, name), str) or not isinstance(given, Sequence):
+                raise ConfigError(path=name, problem=f"{given!r} is no tuple; pass a tuple, also of a single one")
         for replica in self.replicas:
             require_local_path(replica)
         for log_dir in self.log_dirs:

@@ -39,6 +39,8 @@ def option_notes(
             why = f"no partition of the topic {override.topic} is among the paths"
             close = closest(override.topic, topics)
             why += f"; did you mean {close}?" if close else ""
+            if fnmatch.filter(topics, override.topic):
+                why = "a pattern that is to match internal topics begins with __"
         elif not is_used(override.name, explains=explains or option == "--compare"):
             why = "cleaning does not depend on this setting"
         else:

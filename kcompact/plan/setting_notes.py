@@ -192,8 +192,11 @@ def _general_notes(plans: Sequence[CleanPlan], overrides: Sequence[Override]) ->
 def decided_for_all(plans: Iterable[CleanPlan], overrides: Sequence[Override]) -> dict[str, list[str]]:
     """Return the settings for all topics that decide what is compacted and deleted, each with its topics."""
     found: dict[str, list[CleanPlan]] = defaultdict(list)
-    last = {each.name: each for each in overrides if each.topic is None}.values()
-    named = [(each, BROKER_SETTINGS.get(each.name, each.name)) for each in last]
+    last = {each.name: each for each in overrides if each.topic is None}
+    # Of a broker's names for the same setting the last one of these counts.
+    of_broker = {BROKER_SETTINGS[name]: last[name] for name in BROKER_SETTINGS if name in last}
+    named = [(each, name) for name, each in of_broker.items()]
+    named += [(last[name], name) for name in OF_THE_TOPIC_ALONE if name in last]
     for plan in plans:
         for override, name in named:
             setting = plan.config.settings.get(name)

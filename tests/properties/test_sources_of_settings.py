@@ -70,6 +70,7 @@ class Scene:
     for_all: Settings
     named: Mapping[str, Settings]
     paths: tuple[str, ...]
+    is_kraft: bool = True
 
 
 scenes = st.builds(
@@ -98,9 +99,23 @@ def expected(scene: Scene, name: str, setting: str) -> str | None:
     own = (scene.in_file or {}).get(name, metadata.get(name))
     if own is None:
         return scene.for_all.get(setting)
+    if scene.is_kraft and not has_metadata:
+        return _without_dynamic(scene, name, own, setting)
     layers = [own, scene.for_all, scene.dynamic if has_metadata else {}, scene.static or {}]
     found = next((layer[setting] for layer in layers if setting in layer), None)
     return DEFAULTS[setting] if found is None and scene.static is not None else found
+
+
+def _without_dynamic(scene: Scene, name: str, own: Settings, setting: str) -> str | None:
+    """Return the value of a topic in a file, where a lost dynamic setting may be stronger than the broker's file."""
+    is_policy_given = any(fnmatchcase(name, each) and POLICY in those for each, those in scene.named.items())
+    is_policy_given |= POLICY in own or POLICY in scene.for_all
+    if setting in own and (setting == POLICY or is_policy_given):
+        return own[setting]
+    if setting in scene.for_all and setting not in own:
+        return scene.for_all[setting]
+    static = DEFAULTS[POLICY] if scene.static is None else scene.static.get(POLICY, DEFAULTS[POLICY])
+    return static if setting == POLICY and "compact" not in str(static) and scene.static is not None else None
 
 
 def write_broker(root: Path, scene: Scene) -> BrokerConfig | None:
@@ -115,11 +130,14 @@ def write_broker(root: Path, scene: Scene) -> BrokerConfig | None:
         if name in scene.moving:
             target = root / OTHER[directory] / f"{name}-0.{'0' * 32}-future"
             shutil.copytree(root / directory / f"{name}-0", target)
-    version = 0 if scene.metadata_in is None else 1
+    version = 1 if scene.is_kraft else 0
     for number, directory in enumerate(("d1", "d2"), start=1):
         (root / directory).mkdir(exist_ok=True)
         identity = MetaProperties(
-            version=version, cluster_id=CLUSTER_ID, node_id=1, directory_id=encode_uuid(bytes([number]) * 16)
+            version=version,
+            cluster_id=CLUSTER_ID,
+            node_id=1,
+            directory_id=encode_uuid(bytes([number]) * 16) if scene.is_kraft else None,
         )
         (root / directory / META_PROPERTIES).write_bytes(build_meta_properties(identity))
         (root / directory / ".kafka_cleanshutdown").touch()
@@ -195,7 +213,7 @@ def _is_topic_known(scene: Scene, name: str) -> bool:
 def test_nothing_happens_by_a_value_that_no_source_of_the_topic_gave(kraft: bool, data: st.DataObject) -> None:
     scene = data.draw(scenes)
     if not kraft:
-        scene = replace(scene, metadata_in=None)
+        scene = replace(scene, metadata_in=None, is_kraft=False)
     with tempfile.TemporaryDirectory() as path:
         done = clean(scene, Path(path))
         for name, directory in scene.directory_of.items():

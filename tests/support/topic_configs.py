@@ -58,8 +58,13 @@ def _list(settings: Mapping[str, str]) -> str:
 
 FIRST = "  a.b=x y, DYNAMIC_TOPIC_CONFIG:z=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:log.a.b=x y}\n"
 LAST = "".join(
-    f"  {name}=0 sensitive=false synonyms={{}}\n" for name in ("segment.jitter.ms", "unclean.leader.election.enable")
+    f"  {name}=0 sensitive=false synonyms={{}}\n"
+    for name in (
+        *("delete.retention.ms", "index.interval.bytes", "min.cleanable.dirty.ratio", "min.compaction.lag.ms"),
+        *("retention.bytes", "retention.ms", "segment.bytes", "segment.ms"),
+    )
 )
+"""Some of the settings that every topic has, as the broker's."""
 POLICY_OF_BROKER = "  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
 # Rule: ConfigCommand.describeResourceConfig, ConfigCommand.describeConfigWithZk.
 as_configs = form(lambda topic, settings: f"Dynamic configs for topic {topic} are:\n{_lines(settings)}")

@@ -102,11 +102,22 @@ def _open_to_all(file: Path, first: Path, second: Path) -> None:
     file.chmod(0o666)
 
 
+def _beside_a_good_one(file: Path, first: Path, second: Path) -> None:
+    _outdated(file, first, second)
+    (file.parent / "config" / file.name).chmod(0o666)
+
+
+def _contradicted(file: Path, first: Path, second: Path) -> None:
+    _outdated(file, first, second)
+    with file.open("a") as opened:
+        opened.write("log.retention.ms=5\n")
+
+
 def _of_another_node(file: Path, first: Path, second: Path) -> None:
     file.write_text(file.read_text().replace("node.id=1", "node.id=2"))
 
 
-@pytest.mark.parametrize("change", [_outdated, _open_to_all, _of_another_node])
+@pytest.mark.parametrize("change", [_outdated, _open_to_all, _beside_a_good_one, _contradicted, _of_another_node])
 def test_a_file_that_does_not_decide_still_names_the_disks(
     change: Callable[[Path, Path, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

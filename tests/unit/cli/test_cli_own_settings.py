@@ -69,6 +69,9 @@ def test_a_value_for_all_topics_is_that_of_topics_without_one(tmp_path: Path) ->
     assert notes(of_broker, "decided-for-all") == [
         "--config log.cleanup.policy=delete decides for users, without a value of its own"
     ]
+    hours = plan("--config", "log.retention.ms=-1", "--config", "log.retention.hours=1", *arguments)
+    assert notes(hours, "decided-for-all")[0].startswith("--config log.retention.ms=-1 decides for users")
+    assert not any("hours" in each for each in notes(hours, "decided-for-all"))
     found = {name: (entry["cleanup_policy"], entry["own_settings"]) for name, entry in entries(ran).items()}
     assert found == {"orders": ("compact", "metadata-log"), "users": ("delete", "metadata-log")}
     assert notes(ran, "decided-for-all") == [
@@ -131,6 +134,9 @@ def test_settings_of_a_broker_whose_metadata_log_is_damaged(
     entry = plan(*topic_configs(tmp_path / "topics", {"orders": overrides}), *static, log_dir / "orders-0").partition
     limits = [entry["config"][name]["value"] for name in ("retention.ms", "retention.bytes")]
     assert (entry["cleanup_policy"], limits) == (policy, [None, None])
+    named = ("--config", "log.retention.ms=7", "--config", "retention.bytes=8")
+    entry = plan(*topic_configs(tmp_path / "topics", {"orders": overrides}), *named, log_dir / "orders-0").partition
+    assert [entry["config"][name]["value"] for name in ("retention.ms", "retention.bytes")] == [7, 8]
     assert "metadata-not-used" in [each["code"] for each in entry["notes"]]
 
 
@@ -299,6 +305,8 @@ def test_internal_topics_are_never_unknown(tmp_path: Path) -> None:
     assert (ran.partition["cleanup_policy"], ran.partition["own_settings"]) == ("compact", "internal-topic")
     assert notes(ran, "unknown-settings") == []
     assert len(notes(ran, "overruled-setting")) == 1
+    (unused,) = notes(plan("--include-internal", "--config", "*:segment.ms=5", tmp_path / "logs"), "unused-setting")
+    assert unused.endswith("a pattern that is to match internal topics begins with __")
 
 
 # Contradicted

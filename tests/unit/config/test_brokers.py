@@ -200,6 +200,26 @@ def test_directories_that_the_broker_has_registered(
     assert {each.config.missing for each in brokers_of(paths, None).values()} == {missing}
 
 
+def test_what_a_file_that_does_not_decide_names(tmp_path: Path) -> None:
+    """Its directories have moves, and may be missing. Nothing else is taken from them."""
+    first, old = log_dir(tmp_path / "d1", D1), with_metadata(tmp_path / "old", D2)
+    (old / FUTURE).mkdir()
+    given = BrokerConfig(beside={old: "stale.properties", tmp_path / "gone": "stale.properties"})
+    broker = brokers_of([first], given)[first]
+    assert ([each.path for each in broker.log_dirs], broker.metadata) == ([first], None)
+    assert broker.moves == {TopicPartition("orders", 0): (old / FUTURE,)}
+    assert broker.config.missing == (f"{tmp_path}/gone (of stale.properties)",)
+
+
+@pytest.mark.parametrize("second", [D2, None, replace(D2, cluster_id=None), replace(D2, node_id=2)])
+def test_moves_in_a_replica_that_may_be_of_the_broker(second: MetaProperties | None, tmp_path: Path) -> None:
+    first, replica = with_metadata(tmp_path / "d1"), log_dir(tmp_path / "d2", second, FUTURE)
+    broker = brokers_of([first], None, replicas=[replica])[first]
+    is_of_another = second is not None and second.node_id == 2
+    assert set(broker.moves) == (set() if is_of_another else {TopicPartition("orders", 0)})
+    assert [each.path for each in broker.log_dirs] == [first]
+
+
 def test_a_path_that_is_missing_is_not_counted_twice(tmp_path: Path) -> None:
     first = with_metadata(tmp_path / "d1", registered=(str(D1.directory_id), LOST))
     given = server_properties(tmp_path / "server.properties", f"log.dirs={first},{tmp_path}/gone")

@@ -200,6 +200,5 @@ def test_internal_topics_have_what_their_coordinator_gave_them(
     assert (config.policy_text, config.retention_ms, config.segment_bytes) == (policy, retention_ms, 104_857_600)
     assert config.retention_bytes is None
     for_all = parse_override("cleanup.policy=delete"), parse_override("*:cleanup.policy=delete")
-    for own in (UNKNOWN_OVERRIDES, TopicOverrides(origin="metadata-log")):
-        assert topic_config(topic, own=own, overrides=for_all).policy_text == policy
+    assert topic_config(topic, overrides=for_all).policy_text == policy
     assert topic_config(topic, overrides=[parse_override("__*:cleanup.policy=compact,delete")]).policy_text != policy

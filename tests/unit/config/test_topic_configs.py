@@ -14,7 +14,7 @@ from kcompact.config.settings import TopicOverrides
 from kcompact.config.topic_configs import ORIGIN, read_topic_configs
 from kcompact.errors import ConfigError, KcompactError, RefusedError, StorageError
 from kcompact.log.files import MAX_SMALL_FILE_BYTES
-from tests.support.topic_configs import IDS, NEITHER, SECRET, Topics, read, refusal, values
+from tests.support.topic_configs import IDS, LAST, NEITHER, SECRET, Topics, read, refusal, values
 
 # What the tools of a release have printed about the same topics. 3.9.2, 4.3.1 and 4.4.0 print the same for CONFIGS.
 CONFIGS = """\
@@ -36,23 +36,21 @@ Dynamic configs for topic a.dotted-name_x are:
   leader.replication.throttled.replicas=0:1,1:2 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:leader.replication.throttled.replicas=0:1,1:2}
 """  # noqa: E501
 # With --all, of a broker whose file has log.retention.hours=100 and log.cleaner.min.compaction.lag.ms=7; some lines.
-CONFIGS_ALL = """\
+CONFIGS_ALL = f"""\
 All configs for topic plain are:
-  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}
-  flush.ms=9223372036854775807 sensitive=false synonyms={}
-  retention.ms=360000000 sensitive=false synonyms={}
-  unclean.leader.election.enable=false sensitive=false synonyms={DEFAULT_CONFIG:unclean.leader.election.enable=false}
-All configs for topic orders are:
-  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}
-  compression.type=producer sensitive=false synonyms={DEFAULT_CONFIG:compression.type=producer}
-  delete.retention.ms=12345 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.delete.retention.ms=12345, DEFAULT_CONFIG:log.cleaner.delete.retention.ms=86400000}
-  follower.replication.throttled.replicas= sensitive=false synonyms={}
-  index.interval.bytes=8192 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.index.interval.bytes=8192, DEFAULT_CONFIG:log.index.interval.bytes=4096}
-  min.compaction.lag.ms=7 sensitive=false synonyms={STATIC_BROKER_CONFIG:log.cleaner.min.compaction.lag.ms=7, DEFAULT_CONFIG:log.cleaner.min.compaction.lag.ms=0}
-  retention.ms=-1 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=-1}
-  segment.jitter.ms=0 sensitive=false synonyms={}
-  unclean.leader.election.enable=false sensitive=false synonyms={DEFAULT_CONFIG:unclean.leader.election.enable=false}
-"""  # noqa: E501
+  cleanup.policy=delete sensitive=false synonyms={{DEFAULT_CONFIG:log.cleanup.policy=delete}}
+  flush.ms=9223372036854775807 sensitive=false synonyms={{}}
+  retention.ms=360000000 sensitive=false synonyms={{}}
+{LAST}All configs for topic orders are:
+  cleanup.policy=compact,delete sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}}
+  compression.type=producer sensitive=false synonyms={{DEFAULT_CONFIG:compression.type=producer}}
+  delete.retention.ms=12345 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.delete.retention.ms=12345, DEFAULT_CONFIG:log.cleaner.delete.retention.ms=86400000}}
+  follower.replication.throttled.replicas= sensitive=false synonyms={{}}
+  index.interval.bytes=8192 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:log.index.interval.bytes=8192, DEFAULT_CONFIG:log.index.interval.bytes=4096}}
+  min.compaction.lag.ms=7 sensitive=false synonyms={{STATIC_BROKER_CONFIG:log.cleaner.min.compaction.lag.ms=7, DEFAULT_CONFIG:log.cleaner.min.compaction.lag.ms=0}}
+  retention.ms=-1 sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:retention.ms=-1}}
+  segment.jitter.ms=0 sensitive=false synonyms={{}}
+{LAST}"""  # noqa: E501
 # 4.3.1 with the same broker. Of its file `log.retention.hours` is missing.
 TOPICS = """\
 Topic: orders\tTopicId: zYoGl7cOTnaU77jc6n6dBA\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,cleanup.policy=compact,delete,retention.ms=-1,min.compaction.lag.ms=7
@@ -236,7 +234,7 @@ def test_numbers_in_json_stay_as_they_are_written() -> None:
 
 NO_SETTING = "of 't' is no setting of a topic"
 BAD_JSON = {
-    "a comma too many": ('{"t": {\n"a": 1,\n}}', "line 3: not valid JSON: "),
+    "a colon too many": ('{"t": {\n"a":: 1\n}}', "line 2: not valid JSON: "),
     "lines of the old Mac": ('{"t": {\r"a" 1}}', "line 2: not valid JSON: Expecting ':' delimiter"),
     "an end too early": ('{"t": {"a": 1}', "line 1: not valid JSON: "),
     "more after it": ('{"t": {}}\n\n{}', "line 3: not valid JSON: Extra data"),
@@ -339,7 +337,8 @@ HIDDEN = RETENTION.replace("=5", "=null")
 HIDDEN_2 = HIDDEN.replace("retention", "segment")
 FAILED = "no settings of 'nope' below: the tool has failed here"
 UNCLEAR = "the broker does not say which settings are overrides: run kafka-configs.sh without --all"
-LAST_IS_MISSING = "no unclean.leader.election.enable of 'orders' below: the output is cut off"
+LAST_IS_MISSING = "no segment.ms of 'orders' below: the output is cut off"
+NO_TOPICS = "is no setting of a topic; did you mean cleanup.policy?"
 ALL_NOTHING = "All configs for topic nope are:\n"
 ALL_UNCLEAR = "All configs for topic old are:\n  cleanup.policy=compact sensitive=false synonyms={}\n"
 ANOTHER_ID = f"{DESCRIBED}\n{HEADER}{DESCRIBED.replace('zYo', 'zYp')}\n"
@@ -367,10 +366,15 @@ BAD_FILES = {
     "another id": (ANOTHER_ID, "line 3: 't' differs from what line 1 says of it"),
     # 3.9.2 and 4.3.1 print this and fail, when the topic does not exist.
     "no settings among all": (ALL_NOTHING, f"line 1: {FAILED}"),
-    "none of the last topic": (CONFIGS_ALL + ALL_NOTHING, f"line 16: {FAILED}"),
-    "all settings, cut off": (CONFIGS_ALL[: CONFIGS_ALL.rindex("  unclean")], f"line 6: {LAST_IS_MISSING}"),
+    "none of the last topic": (CONFIGS_ALL + ALL_NOTHING, f"line 30: {FAILED}"),
+    "all settings, cut off": (CONFIGS_ALL[: CONFIGS_ALL.rindex("  segment.ms")], f"line 13: {LAST_IS_MISSING}"),
     "the next line begun": (f"{HEADER}{RETENTION}  ", "line 3: cut off: it has no end of line"),
-    "capitals": (HEADER + RETENTION.replace("ret", "RET"), "line 2: Kafka writes 'RETention.ms' in small letters"),
+    "capitals": (
+        HEADER + RETENTION.replace("ret", "RET"),
+        "line 2: 'RETention.ms' is no setting of a topic; did you mean retention.ms?",
+    ),
+    "a name of the broker": (f"{DESCRIBED}log.cleanup.policy=compact\n", f"line 1: 'log.cleanup.policy' {NO_TOPICS}"),
+    "a name of a shell": (f"{DESCRIBED}cleanup_policy=compact\n", f"line 1: 'cleanup_policy' {NO_TOPICS}"),
     "all settings, but no synonyms": (ALL_UNCLEAR, f"line 2: {UNCLEAR}"),
     "Latin-1": (b"\n\nM\xfcnchen\n", "line 3: not UTF-8"),
     "not UTF-8 after a mark": (codecs.BOM_UTF8 + b"\r\n\r\xff", "line 3: not UTF-8"),
