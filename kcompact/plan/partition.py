@@ -215,6 +215,14 @@ def retention_refusal(plan: CleanPlan) -> RefusedError | None:
             problem=f"{names} of the topic {'is' if len(assumed) == 1 else 'are'} unknown: {plan.config.own.why}",
             hint=f"Nothing was changed. Pass {options}, or {HOW_TO_KNOW_TOPICS}",
         )
+    unknown = [name for name in assumed if plan.config.value_of(name) is None]
+    if unknown:
+        names = f"{' and '.join(unknown)} {'is' if len(unknown) == 1 else 'are'}"
+        return RefusedError(
+            path=plan.log.directory,
+            problem=f"{names} unknown: the metadata log may have a dynamic setting of the broker, and was not read",
+            hint=f"Nothing was changed. Pass {options}, or every log directory of the broker",
+        )
     values = " and ".join(f"{name}={value}" for name, value in assumed.items())
     are = "is Kafka's default" if len(assumed) == 1 else "are Kafka's defaults"
     own = "the broker's own is unknown" if len(assumed) == 1 else "the broker's own are unknown"

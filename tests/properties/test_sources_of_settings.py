@@ -95,6 +95,7 @@ def expected(scene: Scene, name: str, setting: str) -> str | None:
         return by_name[-1]
     # The metadata log counts if a user names its directory, or the file of the broker that names all directories.
     has_metadata = scene.metadata_in is not None and (scene.metadata_in in scene.paths or scene.static is not None)
+    has_metadata &= bool(scene.in_metadata or scene.dynamic)  # Else its directory is empty.
     metadata = scene.in_metadata if has_metadata else {}
     own = (scene.in_file or {}).get(name, metadata.get(name))
     if own is None:

@@ -124,13 +124,8 @@ def test_settings_of_a_broker_whose_metadata_log_is_damaged(
     overrides: dict[str, str], of_broker: str, policy: str | None, tmp_path: Path
 ) -> None:
     """Its dynamic settings are in there, and are stronger than those of its file."""
-    log_dir = two_topics(tmp_path / "logs")
-    (log_dir / META_PROPERTIES).write_bytes(
-        build_meta_properties(MetaProperties(version=1, cluster_id=CLUSTER_ID, node_id=1, directory_id=None))
-    )
-    (log_dir / "__cluster_metadata-0" / log()).write_bytes(b"damaged" * 20)
     text = f"log.cleanup.policy={of_broker}\nlog.retention.ms=1\nlog.retention.bytes=1"
-    static = ("--broker-config", server_properties(log_dir, text=text))
+    log_dir, static = with_damaged_metadata(tmp_path, text)
     entry = plan(*topic_configs(tmp_path / "topics", {"orders": overrides}), *static, log_dir / "orders-0").partition
     limits = [entry["config"][name]["value"] for name in ("retention.ms", "retention.bytes")]
     assert (entry["cleanup_policy"], limits) == (policy, [None, None])
@@ -138,6 +133,29 @@ def test_settings_of_a_broker_whose_metadata_log_is_damaged(
     entry = plan(*topic_configs(tmp_path / "topics", {"orders": overrides}), *named, log_dir / "orders-0").partition
     assert [entry["config"][name]["value"] for name in ("retention.ms", "retention.bytes")] == [7, 8]
     assert "metadata-not-used" in [each["code"] for each in entry["notes"]]
+
+
+def test_retention_waits_for_the_dynamic_settings_of_the_broker(tmp_path: Path) -> None:
+    log_dir, static = with_damaged_metadata(tmp_path, "log.retention.ms=1\nlog.retention.bytes=1")
+    options = ("--apply-retention", "--yes", *static, "--config", "retention.ms=1", *AT)
+    delete = topic_configs(tmp_path / "topics", {"orders": {"cleanup.policy": "delete"}})
+    before = digest(log_dir)
+    ran = kcompact("clean", "--engine", "in-process", *options, *delete, log_dir / "orders-0")
+    assert (ran.code, digest(log_dir) == before) == (4, True), ran
+    assert "retention.bytes is unknown: the metadata log may have a dynamic setting of the broker" in ran.err
+    ran = kcompact(
+        "clean", "--engine", "in-process", *options, *delete, "--config", "retention.bytes=-1", log_dir / "orders-0"
+    )
+    assert (ran.code, digest(log_dir) == before) == (0, False), ran
+
+
+def with_damaged_metadata(root: Path, static: str) -> tuple[Path, tuple[str, Path]]:
+    """Return a log directory with a damaged metadata log, and the option for the broker's file."""
+    log_dir = two_topics(root / "logs")
+    identity = MetaProperties(version=1, cluster_id=CLUSTER_ID, node_id=1, directory_id=None)
+    (log_dir / META_PROPERTIES).write_bytes(build_meta_properties(identity))
+    (log_dir / "__cluster_metadata-0" / log()).write_bytes(b"damaged" * 20)
+    return log_dir, ("--broker-config", server_properties(log_dir, text=static))
 
 
 def test_the_topic_of_a_file_is_known_by_its_id(tmp_path: Path) -> None:
