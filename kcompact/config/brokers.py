@@ -127,7 +127,8 @@ def brokers_of(
         groups = [those] if len(ids) == len(set(ids)) else [[each] for each in those]
         for group in groups:
             # One whose owner is not known may be of this broker.
-            others = [each for each in moving if None in (each.owner, group[0].owner) or each.owner == group[0].owner]
+            owner = group[0].owner
+            others = [each for each in moving if owner is None or each.owner in (None, owner)]
             broker = _broker(group, those, others, given, search)
             brokers |= {each.path: broker for each in group}
     return brokers
@@ -226,10 +227,9 @@ def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search:
 def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tuple[list[LogDirOfBroker], list[str]]:
     """Return the log directories of a broker that its `server.properties` adds, and the paths there that lack one."""
     found: list[LogDirOfBroker] = []
-    missing: list[str] = []
-    missing += [f"{path} (of {file})" for path, file in config.beside.items() if not path.is_dir()]
+    missing = [f"{path} (of {file})" for path, file in config.beside.items() if not path.is_dir()]
     if config.log_dirs_moved and (more := len(config.log_dirs) - len(named)) > 0:
-        return found, [f"{more} more of its log.dirs"]
+        return found, [*missing, f"{more} more of its log.dirs"]
     if not config.names_log_dirs:
         return found, missing
     paths = dict.fromkeys((*config.log_dirs, *filter(None, [config.metadata_log_dir])))

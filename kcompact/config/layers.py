@@ -163,9 +163,9 @@ class _TopicConfigBuilder:
     def make_unknown(self, names: Iterable[str]) -> None:
         """Have settings be unknown that decide what is compacted and deleted: a stronger value may exist, unread."""
         for name in names:
-            self._forget(name)
-            self._unresolved.discard(name)
             self._fields[str(TOPIC_SETTINGS[name].field)] = None
+            self._settings.pop(name, None)
+            self._unresolved.discard(name)
 
     def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
         """Return the error for a bad value: ConfigError for the user's, UnsupportedError for the cluster's."""

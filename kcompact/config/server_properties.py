@@ -33,7 +33,7 @@ from kcompact.config.broker_config import (
 )
 from kcompact.config.layers import merged_config
 from kcompact.config.properties_files import CONFIG_PROVIDERS, parse_properties, read_properties
-from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES, TopicOverrides
+from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES, NO_OVERRIDES
 from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
 from kcompact.format.properties import MAX_SMALL_FILE_BYTES
 from kcompact.host.other_processes import Process, processes_with
@@ -375,9 +375,8 @@ class _Judge:
 def differences(one: BrokerConfig, other: BrokerConfig) -> list[str]:
     """Return the names of the settings in which the files of a broker differ, as far as kcompact uses them."""
     try:
-        # Of a topic that overrides nothing: what is unknown cannot differ.
-        own = TopicOverrides(origin="program")
-        configs = [merged_config("every topic", overrides=(), own=own, broker=each) for each in (one, other)]
+        # What is unknown cannot differ, so it is a topic that is known to override nothing.
+        configs = [merged_config("every topic", overrides=(), own=NO_OVERRIDES, broker=each) for each in (one, other)]
     except KcompactError:  # A broker refuses some value.
         names = sorted(one.properties.keys() | other.properties.keys())
         return [name for name in names if one.properties.get(name) != other.properties.get(name)]

@@ -97,8 +97,8 @@ class TopicOverrides:
 
 
 UNKNOWN_OVERRIDES = TopicOverrides()
-_GIVEN = TopicOverrides(origin="program")
-"""The own settings of a topic whose configuration a program has made."""
+NO_OVERRIDES = TopicOverrides(origin="program")
+"""Those of a topic that overrides nothing, or whose configuration a program has made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class TopicConfig:
     release_source: ReleaseSource = field(default=ReleaseSource.NEWEST, compare=False)
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
-    own: TopicOverrides = field(default=_GIVEN, compare=False)
+    own: TopicOverrides = field(default=NO_OVERRIDES, compare=False)
     """What is known of the settings that the topic has of its own."""
     broker: BrokerConfig = field(default=UNKNOWN_BROKER, compare=False)
     """What is known of the broker's static settings. Without them a default of Kafka may not be the broker's value."""

@@ -16,6 +16,7 @@ from kcompact.config.settings import (
     OF_THE_TOPIC_ALONE,
     TOPIC_SETTINGS,
     Override,
+    Setting,
     Source,
     unknown_cleaner_names,
 )
@@ -195,21 +196,12 @@ def decided_for_all(plans: Iterable[CleanPlan], overrides: Sequence[Override]) -
     last = {each.name: each for each in overrides if each.topic is None}
     # Of a broker's names for the same setting the last one of these counts.
     of_broker = {BROKER_SETTINGS[name]: last[name] for name in BROKER_SETTINGS if name in last}
-    named = [(each, name) for name, each in of_broker.items()]
-    named += [(last[name], name) for name in OF_THE_TOPIC_ALONE if name in last]
+    deciding = [(each, name) for name, each in (*of_broker.items(), *last.items()) if name in OF_THE_TOPIC_ALONE]
     for plan in plans:
-        for override, name in named:
-            setting = plan.config.settings.get(name)
+        for override, name in deciding:
             is_used = name == "cleanup.policy" or "delete" in (plan.config.cleanup_policy or ())
-            is_option = setting is not None and setting.source is Source.OPTION
-            is_this = setting is not None and setting.is_of_broker is (name != override.name)
-            if (
-                name in OF_THE_TOPIC_ALONE
-                and is_used
-                and is_option
-                and is_this
-                and not _is_named(plan, name, overrides)
-            ):
+            by_this = Setting(source=Source.OPTION, is_of_broker=name != override.name)
+            if is_used and plan.config.settings.get(name) == by_this and not _is_named(plan, name, overrides):
                 found[f"--config {override}"].append(plan)
     return {setting: _topics(those) for setting, those in found.items()}
 

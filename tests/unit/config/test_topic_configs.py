@@ -36,21 +36,21 @@ Dynamic configs for topic a.dotted-name_x are:
   leader.replication.throttled.replicas=0:1,1:2 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:leader.replication.throttled.replicas=0:1,1:2}
 """  # noqa: E501
 # With --all, of a broker whose file has log.retention.hours=100 and log.cleaner.min.compaction.lag.ms=7; some lines.
-CONFIGS_ALL = f"""\
+CONFIGS_ALL = """\
 All configs for topic plain are:
-  cleanup.policy=delete sensitive=false synonyms={{DEFAULT_CONFIG:log.cleanup.policy=delete}}
-  flush.ms=9223372036854775807 sensitive=false synonyms={{}}
-  retention.ms=360000000 sensitive=false synonyms={{}}
+  cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}
+  flush.ms=9223372036854775807 sensitive=false synonyms={}
+  retention.ms=360000000 sensitive=false synonyms={}
 {LAST}All configs for topic orders are:
-  cleanup.policy=compact,delete sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}}
-  compression.type=producer sensitive=false synonyms={{DEFAULT_CONFIG:compression.type=producer}}
-  delete.retention.ms=12345 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.delete.retention.ms=12345, DEFAULT_CONFIG:log.cleaner.delete.retention.ms=86400000}}
-  follower.replication.throttled.replicas= sensitive=false synonyms={{}}
-  index.interval.bytes=8192 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:log.index.interval.bytes=8192, DEFAULT_CONFIG:log.index.interval.bytes=4096}}
-  min.compaction.lag.ms=7 sensitive=false synonyms={{STATIC_BROKER_CONFIG:log.cleaner.min.compaction.lag.ms=7, DEFAULT_CONFIG:log.cleaner.min.compaction.lag.ms=0}}
-  retention.ms=-1 sensitive=false synonyms={{DYNAMIC_TOPIC_CONFIG:retention.ms=-1}}
-  segment.jitter.ms=0 sensitive=false synonyms={{}}
-{LAST}"""  # noqa: E501
+  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}
+  compression.type=producer sensitive=false synonyms={DEFAULT_CONFIG:compression.type=producer}
+  delete.retention.ms=12345 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.delete.retention.ms=12345, DEFAULT_CONFIG:log.cleaner.delete.retention.ms=86400000}
+  follower.replication.throttled.replicas= sensitive=false synonyms={}
+  index.interval.bytes=8192 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.index.interval.bytes=8192, DEFAULT_CONFIG:log.index.interval.bytes=4096}
+  min.compaction.lag.ms=7 sensitive=false synonyms={STATIC_BROKER_CONFIG:log.cleaner.min.compaction.lag.ms=7, DEFAULT_CONFIG:log.cleaner.min.compaction.lag.ms=0}
+  retention.ms=-1 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=-1}
+  segment.jitter.ms=0 sensitive=false synonyms={}
+{LAST}""".replace("{LAST}", LAST)  # noqa: E501
 # 4.3.1 with the same broker. Of its file `log.retention.hours` is missing.
 TOPICS = """\
 Topic: orders\tTopicId: zYoGl7cOTnaU77jc6n6dBA\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: min.insync.replicas=1,cleanup.policy=compact,delete,retention.ms=-1,min.compaction.lag.ms=7
