@@ -83,7 +83,7 @@ def finish(output: Output, partitions: Sequence[PartitionOutcome], check: Callab
     except KcompactError as problem:
         report, error = output.report(), problem
     is_stopped = error is None or isinstance(error, CleaningAbortedError)
-    if is_stopped and report.is_new and report.finished and not report.is_finished:
+    if is_stopped and report.finished and not report.is_finished:
         failures = [outcome.error for outcome in partitions if outcome.error is not None]
         is_interrupted = all(isinstance(failure, CleaningAbortedError) for failure in failures)
         error = UnfinishedCopyError(path=output.path, missing=report.missing, is_interrupted=is_interrupted)
@@ -111,8 +111,10 @@ def copy_partition(cleaning: Cleaning) -> CleanResult:
     assert cleaning.options.output is not None
     path, limit = as_path(cleaning.options.output), cleaning.options.max_bytes_per_second
     directories = [cleaning.plan.log.directory]
-    with output_at(path, directories, resumable=False, max_bytes_per_second=limit) as alone:
-        return _copied(cleaning, alone)
+    with output_at(path, directories, max_bytes_per_second=limit) as alone:
+        result = _copied(cleaning, alone)
+        alone.finish(cleaning.progress.check)
+        return result
 
 
 def _copied(cleaning: Cleaning, output: Output) -> CleanResult:

@@ -24,7 +24,7 @@ from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import some_of
-from kcompact.swap.copy.unfinished import sweep_log_dir
+from kcompact.swap.checkpoint import remove_unfinished_checkpoint
 
 _INDEXES = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
 
@@ -145,7 +145,7 @@ class Locks(PerLogDir[LogDirLock | None]):
         if not self._only_check:
             lock = self._stack.enter_context(log_dir_lock(log_dir))
             with suppress(KcompactError):  # What cannot be removed does no harm.
-                self.removed += [log_dir / name for name in sweep_log_dir(log_dir, lock)]
+                self.removed += [log_dir / name for name in remove_unfinished_checkpoint(log_dir, lock)]
             return lock
         if is_locked(log_dir):
             held = LogDirLockedError(lock=log_dir / LOCK_NAME, holder=holder_in_words(log_dir))

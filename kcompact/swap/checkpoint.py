@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from kcompact.format.checkpoint import (
 from kcompact.format.names import TopicPartition
 from kcompact.host import turns
 from kcompact.log.files import read_file
+from kcompact.log.lock import LogDirLock
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.protection import require_replaceable
@@ -93,6 +95,20 @@ def require_checkpoint(log_dir: Path) -> None:
         model = _model(directory, CLEANER_OFFSET_CHECKPOINT)
         if model is not None:
             require_same_owners(directory, (model,))
+
+
+def remove_unfinished_checkpoint(log_dir: Path, lock: LogDirLock) -> tuple[str, ...]:
+    """Remove what a killed run has left of a cleaner's checkpoint, and return the names.
+
+    Only a cleaner writes this file, and none is running while the lock is held. Raises RefusedError, StorageError.
+    """
+    name = f"{CLEANER_OFFSET_CHECKPOINT}.tmp"
+    with OpenDirectory.of_log_dir(log_dir, lock) as directory:
+        status = directory.status(name)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return ()
+        apply_steps(directory, (Remove(name), SyncDir()))
+        return (name,)
 
 
 def _model(directory: OpenDirectory, name: str) -> str | None:

@@ -265,8 +265,6 @@ def copy_parts(copied: Copied) -> list[Part]:
         said.append(f"{path} is a complete copy of {relative_to_here(safe(str(report.log_dir)))}")
         if report.set_aside:
             said.append(f"copied as they are: {', '.join(report.set_aside)}")
-    elif report.is_finished and report.is_new:
-        said.append(f"{path} has only the chosen partitions, so no broker can start on it: it has no meta.properties")
     elif report.is_finished:
-        said.append(f"the chosen partitions were added to {path}")
+        said.append(f"{path} has only the chosen partitions, so no broker can start on it: it has no meta.properties")
     return [*parts, lines(*said, is_close=bool(parts), is_indented=False)]

@@ -35,13 +35,12 @@ def copy_one(log: PartitionLog, output: Output, recipe: str = "") -> None:
 
 
 def copy_alone(log: PartitionLog, path: Path, act: Callable[[], object] = lambda: None) -> None:
-    """Copy one partition, and call `act` before the copy gets its name."""
-    with (
-        Output(path, [log.directory], resumable=False) as output,
-        output.partition(log, checkpoint_offset=600) as unfinished,
-    ):
-        unfinished.fill()
-        act()
+    """Copy one partition, call `act` before the copy gets its name, and finish."""
+    with Output(path, [log.directory]) as output:
+        with output.partition(log, checkpoint_offset=600) as unfinished:
+            unfinished.fill()
+            act()
+        output.finish()
 
 
 def copy_log_dir(log_dir: Path, path: Path, only: tuple[str, ...] = ("__cluster_metadata-0", "inventory-0")) -> Any:

@@ -6,10 +6,9 @@ Imports: as `swap`.
 
     bucket          an output in a bucket: the same, and each directory is uploaded
     output          the output of a round: takes its lock, adds directories, finishes
-    target          the checks of an output before anything is written, and its lock
+    target          the checks of an output before anything is written
     contents        what a broker keeps of a directory, and what a copy leaves out
     marker          the marker of an unfinished copy, and what it says is finished
-    unfinished      marks an unfinished directory in an output that brokers may use, and removes it after a crash
     files           copies files with their attributes
     log_dir_files   the files that the partitions of a log directory share
 
@@ -25,8 +24,7 @@ directory in the output is always whole. The output itself is whole when the las
 When every directory is there, the checkpoints and `bootstrap.checkpoint` are written, then `.kafka_cleanshutdown`, then
 `meta.properties`, and then `.kcompact-copy` is removed. An interrupted copy is continued by the same command.
 
-An output that is not empty has no marker, because a broker may use it as its log directory. Directories are then added
-under the name of a directory that a broker has marked for deletion, and `.lock` is held.
+An output with anything else in it is refused: its checkpoints may have entries of earlier partitions of these names.
 """
 
 from kcompact.swap.copy.bucket import BucketOutput, OutputPart, output_at

@@ -28,7 +28,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.files import files_in
 from kcompact.swap.copy.contents import LOG_DIR_FILES, PartitionContents, read_partition_contents
 from kcompact.swap.copy.files import UnfinishedCopy
-from kcompact.swap.copy.marker import CopyMarker, Record, file_states
+from kcompact.swap.copy.marker import Record, file_states
 from kcompact.swap.copy.output import SHARED_BLOCKS, Output
 from kcompact.swap.open_directory import OpenDirectory
 
@@ -38,13 +38,12 @@ def output_at(
     directories: Sequence[Path] = (),
     *,
     log_dir: Path | None = None,
-    resumable: bool = True,
     max_bytes_per_second: int | None = None,
 ) -> Output:
     """Return an output, in a bucket if its path is of one. Parameters and errors are those of `Output`."""
     if isinstance(path, BucketPath):
         return BucketOutput(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
-    return Output(path, directories, log_dir=log_dir, resumable=resumable, max_bytes_per_second=max_bytes_per_second)
+    return Output(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
 
 
 class BucketOutput(Output):
@@ -125,13 +124,11 @@ class BucketOutput(Output):
 
     def add(self, record: Record) -> None:
         """Count a directory as copied: its manifest is in the bucket, and this is the record of it."""
-        assert self._marker is not None
         self._marker.write(record)
         self._done.add(record.name)
 
     def record(self, name: str) -> Record:
         """Return the record of a directory that this object has copied or found. Raises as `CopyMarker.record`."""
-        assert self._marker is not None
         record = self._marker.record(name)
         assert record is not None, name
         return record
@@ -148,7 +145,6 @@ class BucketOutput(Output):
     def _publish(self, output: OpenDirectory, staged: str, name: str, check: Callable[[], None]) -> None:
         """Upload a complete directory, and remove it from the scratch. Raises RefusedError if another run has won."""
         super()._publish(output, staged, name, check)
-        assert self._marker is not None
         assert isinstance(self.path, BucketPath)
         record = self.record(name)
         source = next(each for each in self._directories if each.name == name)
@@ -183,9 +179,9 @@ class BucketOutput(Output):
         return file.read().decode(errors="replace") if file.exists() else None
 
     @needs_scratch_space()
-    def _complete(self, marker: CopyMarker) -> None:
+    def _complete(self) -> None:
         """Upload the files that the directories of a log directory share, and their manifest: the copy is complete."""
-        super()._complete(marker)
+        super()._complete()
         assert isinstance(self.path, BucketPath)
         if self.log_dir is not None:
             manifest = Manifest(attempt=new_attempt(), written_by=f"kcompact {__version__}", files=())

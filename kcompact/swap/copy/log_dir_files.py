@@ -18,6 +18,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
 from kcompact.log.files import read_file
+from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.attributes import copy_status, give_to_owner, opened_model
 from kcompact.swap.checkpoint import read_checkpoint
 from kcompact.swap.copy.contents import LOG_DIR_FILES
@@ -82,7 +83,7 @@ def _write_cleaner_offsets(source: OpenDirectory, output: OpenDirectory, entries
 def write_chosen(
     log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record], *, is_clean: bool = True
 ) -> None:
-    """Write the checkpoints of chosen partitions; if it `is_clean`, `.kafka_cleanshutdown` as `write_clean_shutdown`.
+    """Write the checkpoints of chosen partitions; if it `is_clean`, `.kafka_cleanshutdown`.
 
     Without `meta.properties` no broker starts on the output, which would take the other partitions for empty ones.
     """
@@ -94,10 +95,10 @@ def write_chosen(
             if entries:
                 source = next((each for each in sources if each.status(name) is not None), None)
                 write_small_file(output, name, _checkpoint(entries), mode=0o644, source=source)
-    write_clean_shutdown(log_dirs if is_clean else [], output)
+    _write_clean_shutdown(log_dirs if is_clean else [], output)
 
 
-def write_clean_shutdown(log_dirs: Sequence[Path], output: OpenDirectory) -> None:
+def _write_clean_shutdown(log_dirs: Sequence[Path], output: OpenDirectory) -> None:
     """Write `.kafka_cleanshutdown` if all the log directories have it. Raises RefusedError, StorageError."""
     if log_dirs and all((log_dir / CLEAN_SHUTDOWN_FILE).exists() for log_dir in log_dirs):
         with OpenDirectory(log_dirs[0], follow=True) as source:
@@ -107,9 +108,9 @@ def write_clean_shutdown(log_dirs: Sequence[Path], output: OpenDirectory) -> Non
 def give_away(source: OpenDirectory, output: OpenDirectory) -> None:
     """Give a new output the mode and extended attributes of the directory it is a copy of and, as root, the owner.
 
-    Checkpoints have the owner of those in the source, or of the directory.
+    Checkpoints and `.lock` have the owner of those in the source, or of the directory.
     """
-    for name in sorted(output.names().intersection(LOG_DIR_FILES)):
+    for name in sorted(output.names().intersection((*LOG_DIR_FILES, LOCK_NAME))):
         with opened_model(output, name) as fd:
             if source.size(name) is None:
                 give_to_owner(source, fd)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -18,19 +17,14 @@ from kcompact.errors import (
     RefusedError,
     storage_errors,
 )
-from kcompact.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-)
-from kcompact.format.names import TopicPartition
 from kcompact.host.disk import Disk
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.directory import PartitionLog, is_log_dir, is_running
 from kcompact.log.files import files_in
-from kcompact.log.lock import LOCK_NAME, log_dir_lock
+from kcompact.log.lock import LOCK_NAME, LogDirLock, log_dir_lock
 from kcompact.log.segments import Segment
 from kcompact.readable import shell_word, shown
 from kcompact.swap.attributes import copy_status, copy_times
-from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
     NotCopied,
@@ -44,7 +38,7 @@ from kcompact.swap.copy.contents import (
     require_same_files,
 )
 from kcompact.swap.copy.files import UnfinishedCopy
-from kcompact.swap.copy.log_dir_files import give_away, offsets_of, write_chosen, write_clean_shutdown, write_whole
+from kcompact.swap.copy.log_dir_files import give_away, offsets_of, write_chosen, write_whole
 from kcompact.swap.copy.marker import (
     MARKER,
     RECORD_BYTES,
@@ -56,27 +50,14 @@ from kcompact.swap.copy.marker import (
     meta_properties,
     states_in,
 )
-from kcompact.swap.copy.target import (
-    appeared_meanwhile,
-    exists_already,
-    is_used,
-    names_in,
-    require_creatable,
-    require_separate,
-    require_unlocked,
-    shared_lock,
-)
-from kcompact.swap.copy.unfinished import mark, marked_for_deletion, unmark
+from kcompact.swap.copy.target import exists_already, names_in, require_creatable, require_separate, require_unlocked
 from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_in, made_without_links
 from kcompact.swap.replace import require_unchanged
-from kcompact.swap.steps import RemoveDir, Rename, SyncDir
+from kcompact.swap.steps import Remove, RemoveDir, Rename, SyncDir
 
 SHARED_BLOCKS = 16
 """Blocks for the small files of an output, those that it begins with and those that it ends with."""
-
-_SHARED_FILES = threading.Lock()
-"""Held while a file is written that the directories of an output share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +65,12 @@ class CopyReport:
     """What a round has copied. `log_dir` is the log directory of a complete copy, None for chosen partitions.
 
     `missing` are the directories that are not in the output. `is_finished`: none is missing, and the files that
-    they share are written. `is_new`: the output was empty, so that a marker shows an unfinished copy.
-    `set_aside` are the `-future` and `-stray` directories of a complete copy.
+    they share are written. `set_aside` are the `-future` and `-stray` directories of a complete copy.
     """
 
     path: Path
     log_dir: Path | None
     is_finished: bool
-    is_new: bool
     finished: tuple[str, ...]
     missing: tuple[str, ...]
     set_aside: tuple[str, ...]
@@ -99,15 +78,16 @@ class CopyReport:
 
 
 class Output:
-    """A directory for the copies of partitions; a `with` block holds its lock. Safe for several threads.
+    """A new or empty directory for the copies of partitions, or one in which an earlier run has begun the same copy.
+
+    A `with` block holds its lock, marks it as unfinished, and is safe for several threads.
 
     `directories` are the partition directories to copy. With `log_dir` instead, the output becomes a complete copy of
-    that log directory. Without `resumable` nothing marks an unfinished output.
+    that log directory.
 
-    The constructor checks the output and writes nothing. It raises RefusedError if the output lies inside a source, has
-    one of the partitions, is not empty although a complete copy is to be made, or has an unfinished copy of something
-    else, and if a file of a log directory is not a regular one; LogDirLockedError, StorageError. Entering checks the
-    output again, under the lock, and raises the same.
+    The constructor checks the output and writes nothing. It raises RefusedError if the output lies inside a source, is
+    not empty, or has an unfinished copy of something else, and if a file of a log directory is not a regular one;
+    LogDirLockedError, StorageError. Entering checks the output again, under the lock, and raises the same.
 
     `max_bytes_per_second` limits the requests to buckets. `is_uploaded`: each directory is made in the scratch of a
     process, and uploaded from there. Any process can do it.
@@ -125,7 +105,6 @@ class Output:
         directories: Sequence[Path] = (),
         *,
         log_dir: Path | None = None,
-        resumable: bool = True,
         max_bytes_per_second: int | None = None,
     ) -> None:
         self.path = path.resolve()
@@ -143,29 +122,17 @@ class Output:
         self._done: set[str] = set()
         self._records: dict[str, Record] = {}
         self._stack = ExitStack()
+        self._lock: LogDirLock | None = None
         self._fd: int | None = None
         self._parent: OpenDirectory | None = None  # Of an output that this run has created.
         self._is_finished = False
-        self._has_others = True
         require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
         require_creatable(self.path)
         for each in self._log_dirs:
             require_regular_files(each)
-        present = names_in(self.path)
-        self._is_resumable = resumable
-        self._marker: CopyMarker | None = None
-        if MARKER in present or (resumable and not present - {LOCK_NAME}):
-            self._marker = CopyMarker(self.path, self._subject())
-            require_unlocked(self._marker.path)
-        elif log_dir is not None:
-            raise RefusedError(
-                path=self.path,
-                problem=f"is not empty, so it cannot become a copy of {log_dir}",
-                hint="Pass a new or empty directory as --output.",
-            )
-        self._require_usable(present)
-        if resumable and (self.path / LOCK_NAME).exists():
-            require_unlocked(self.path)
+        self._marker = CopyMarker(self.path, self._subject())
+        self._require_usable(names_in(self.path))
+        require_unlocked(self.path)
 
     def _subject(self) -> Subject:
         return Subject(
@@ -175,18 +142,17 @@ class Output:
         )
 
     def _require_usable(self, present: frozenset[str]) -> None:
-        """Raise RefusedError if the output, which has these names, has a partition already or another copy."""
-        if MARKER in present:
-            self._require_same_copy(present)
-        for directory in self._directories:
-            if directory.name in present and directory.name not in self._records:
-                raise exists_already(self.path / directory.name)
+        """Read what an interrupted run has finished in the output, which has these names.
 
-    def _require_same_copy(self, present: frozenset[str]) -> None:
-        """Read what an interrupted run has finished. Raises RefusedError if it was making another copy."""
-        if self._marker is None:
-            raise appeared_meanwhile(self.path)
+        Raises RefusedError if the output is not empty and no run was making this copy in it.
+        """
         remove = f"Pass another --output directory, or remove {shell_word(self.path)} to begin anew."
+        if MARKER not in present:
+            if present - {LOCK_NAME}:
+                raise RefusedError(
+                    path=self.path, problem="is not empty", hint="Pass a new or empty directory as --output."
+                )
+            return
         if not self._marker.has_subject():
             if present - {LOCK_NAME, MARKER}:
                 raise RefusedError(
@@ -195,8 +161,7 @@ class Output:
                     hint=f"Remove {shell_word(self._marker.path)}, and a broker can start on {shown(self.path)}.",
                 )
             return
-        begun = self._marker.read_subject()
-        if not self._is_resumable or begun != self._marker.subject:
+        if self._marker.read_subject() != self._marker.subject:
             raise RefusedError(path=self.path, problem="has an unfinished copy of something else", hint=remove)
         self._records = self._marker.records()
         own = {LOCK_NAME, MARKER, *LOG_DIR_FILES, *(f"{name}.tmp" for name in LOG_DIR_FILES), *self._records}
@@ -222,8 +187,7 @@ class Output:
             needed_bytes += SHARED_BLOCKS * block_bytes
             if self._contents is not None:
                 needed_bytes += sum(file.size_bytes for file in self._contents.files)
-        if self._marker is not None:
-            free_bytes += self._marker.unfinished_bytes()
+        free_bytes += self._marker.unfinished_bytes()
         if needed_bytes > free_bytes:
             raise NotEnoughSpaceError(path=self.path, needed_bytes=needed_bytes, free_bytes=free_bytes)
 
@@ -236,7 +200,7 @@ class Output:
     # --- The lock and the marker
 
     def __enter__(self) -> Self:
-        """Create the output, take its lock if there is one to take, and mark it as unfinished."""
+        """Create the output, take its lock, and mark it as unfinished."""
         try:
             self._begin()
         except BaseException:
@@ -246,24 +210,13 @@ class Output:
 
     def _begin(self) -> None:
         output = self._hold()
-        is_marked_now = False
-        if self._marker is not None:
-            with suppress(FileExistsError), made_in(output, MARKER):
-                is_marked_now = True
-            marker = self._stack.enter_context(self._marker.hold(output))
-        if is_used(self.path):
-            self._stack.enter_context(shared_lock(output))
-        if self._marker is not None:
-            self._stack.enter_context(log_dir_lock(marker.path, dir_fd=marker.fd()))
-        # Another run may have used the output since the constructor looked. From here on none can begin there.
-        present = output.names()
-        if self._marker is not None and is_marked_now and present - {LOCK_NAME, MARKER}:
-            self._marker.remove(output)
-            raise appeared_meanwhile(self.path)
-        self._require_usable(present)
-        self._has_others = any(map(TopicPartition.parse, present))
-        if self._marker is not None:
-            self._marker.begin(output, made_output=self._parent is not None)
+        self._lock = self._stack.enter_context(log_dir_lock(self.path, dir_fd=output.fd()))
+        # Another run may have used the output since the constructor looked. From here on none can.
+        self._require_usable(output.names())
+        with suppress(FileExistsError), made_in(output, MARKER):
+            pass
+        self._stack.enter_context(self._marker.hold(output))
+        self._marker.begin(output, made_output=self._parent is not None)
 
     def _hold(self) -> OpenDirectory:
         """Create the output if it is missing and hold it open until the end; a new one is private until it is whole."""
@@ -287,9 +240,10 @@ class Output:
     ) -> None:
         try:
             with suppress(KcompactError), self.open() as output:  # There may be nothing to continue from.
-                is_marked = self._marker is not None and output.status(MARKER) is not None
-                if self._marker is not None and is_marked and not self._marker.records():
+                if output.status(MARKER) is not None and not self._marker.records():
                     self._marker.remove(output)
+                    if self._lock is not None and self._lock.created:
+                        apply_steps(output, (Remove(LOCK_NAME), SyncDir()))
                     if self._parent is not None:
                         apply_steps(self._parent, (RemoveDir(self.path.name),))
         finally:
@@ -312,7 +266,7 @@ class Output:
     ) -> Record | None:
         name, files = source.name, contents.files
         record = self._records.get(name)
-        if record is None or self._marker is None:
+        if record is None:
             return None
         with self.open() as output:
             is_there = output.status(name) is not None
@@ -335,7 +289,7 @@ class Output:
         recipe: Mapping[str, Any] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Iterator[UnfinishedCopy]:
-        """Yield a new directory to fill; after the block it gets the partition's name and its checkpoints.
+        """Yield a new directory to fill; after the block it gets the partition's name.
 
         If the block raises, the directory is removed. `checkpoint_offset` becomes the cleaner's checkpoint; None writes
         none. `check` may raise to stop an upload. Raises RecoveryNeededError if an interrupted swap left files,
@@ -356,24 +310,6 @@ class Output:
             yield unfinished
             if not is_running:
                 require_unchanged(log.directory, (file for segment in log.segments for file in segment.files))
-        if self._marker is not None:
-            return
-        # Last, because a checkpoint must not be ahead of its log.
-        with self.open() as output:
-            if checkpoint_offset is not None:
-                write_checkpoint(output, log.topic_partition, checkpoint_offset)
-            # With other partitions in the output, only their broker can say that they were shut down cleanly.
-            if not self._has_others:
-                with _SHARED_FILES:
-                    write_clean_shutdown([] if self._is_beside_broker else self._log_dirs, output)
-            if self._parent is not None:
-                self._give_away(output)
-
-    def _write_broker_checkpoints(self, partition: TopicPartition, offsets: Mapping[str, int]) -> None:
-        with _SHARED_FILES, self.open() as output:
-            for name, offset in offsets.items():
-                if name != CLEANER_OFFSET_CHECKPOINT:
-                    write_checkpoint(output, partition, offset, name=name)
 
     @contextmanager
     def _new_directory(
@@ -391,19 +327,12 @@ class Output:
         Until it is complete the directory belongs to this user and is private; then it gets the source's owner.
         Beside a running broker, `growing` is the active segment of the source.
         """
-        partition = TopicPartition.parse(source.name)
-        staged = f"{MARKER}/{source.name}" if self._marker is not None else marked_for_deletion(source)
+        staged = f"{MARKER}/{source.name}"
         with self.open() as output, ExitStack() as stack:
             if output.status(source.name) is not None:
                 raise exists_already(self.path / source.name)
             target = stack.enter_context(made_in(output, staged))
             try:
-                # Each run makes its own name first and looks for the other then, so of two runs at least one is
-                # refused.
-                if self._marker is None:
-                    if output.status(MARKER) is not None:
-                        raise appeared_meanwhile(self.path)
-                    mark(target, stack)
                 opened_source = stack.enter_context(OpenDirectory(source))
                 unfinished = UnfinishedCopy(
                     directory=target, source=opened_source, files=contents.files, growing=growing
@@ -411,25 +340,18 @@ class Output:
                 yield unfinished
                 if growing is None:
                     require_same_files(source, contents.files)
-                if self._marker is None:
-                    unmark(target)
                 copy_status(opened_source.fd(), target.fd())
                 copy_times(opened_source.fd(), target.fd())
                 apply_steps(target, (SyncDir(),))
-                if self._marker is not None:
-                    record = Record(
-                        name=source.name,
-                        recipe=dict(recipe),
-                        outcome=unfinished.outcome,
-                        offsets=dict(offsets),
-                        source=file_states(contents.files),
-                        copy=states_in(target),
-                    )
-                    self._marker.write(record)
-                elif partition is not None:
-                    # Before the rename, or records below the log start are readable again if the run is killed in
-                    # between. A broker ignores the entries of a partition that is not there.
-                    self._write_broker_checkpoints(partition, offsets)
+                record = Record(
+                    name=source.name,
+                    recipe=dict(recipe),
+                    outcome=unfinished.outcome,
+                    offsets=dict(offsets),
+                    source=file_states(contents.files),
+                    copy=states_in(target),
+                )
+                self._marker.write(record)
                 self._publish(output, staged, source.name, check)
             except BaseException:
                 parent, leaf = output.locate(staged)
@@ -440,9 +362,7 @@ class Output:
     def _publish(self, output: OpenDirectory, staged: str, name: str, check: Callable[[], None]) -> None:
         """Rename a complete directory to its final name, durably. Raises RefusedError if the name exists."""
         try:
-            apply_steps(output, (Rename(staged, name), SyncDir()))
-            if "/" in staged:
-                apply_steps(output, (SyncDir(MARKER),))
+            apply_steps(output, (Rename(staged, name), SyncDir(), SyncDir(MARKER)))
         except FileExistsError:
             raise exists_already(self.path / name) from None
 
@@ -464,8 +384,7 @@ class Output:
                         self._new_directory(source, {}, {}, contents, check=check) as unfinished,
                     ):
                         unfinished.fill(check=check)
-            if self._marker is not None:
-                self._complete(self._marker)
+            self._complete()
             self._is_finished = True
         return self.report()
 
@@ -476,7 +395,6 @@ class Output:
             path=self.path,
             log_dir=self.log_dir,
             is_finished=self._is_finished,
-            is_new=self._marker is not None,
             finished=tuple(name for name in names if name in self._done),
             missing=tuple(name for name in names if name not in self._done),
             set_aside=tuple(path.name for path in self._set_aside),
@@ -487,23 +405,20 @@ class Output:
         """Return whether a directory is one of those to copy."""
         return directory in self._directories
 
-    def _complete(self, marker: CopyMarker) -> None:
+    def _complete(self) -> None:
         """Write the files that all directories share, `meta.properties` last, and remove the marker."""
-        records = list(marker.records().values())
+        records = list(self._marker.records().values())
         with self.open() as output:
             if self.log_dir is None:
                 write_chosen(self._log_dirs, output, records, is_clean=not self._is_beside_broker)
             else:
                 self._require_source_unchanged(self.log_dir)
                 write_whole(self.log_dir, output, records, is_beside_broker=self._is_beside_broker)
-            if marker.made_output or self.log_dir is not None:
-                self._give_away(output)
-            marker.remove(output)
-
-    def _give_away(self, output: OpenDirectory) -> None:
-        above = self.log_dir or self._directories[0].parent
-        with OpenDirectory(above, follow=True) as source, storage_errors(output.path):
-            give_away(source, output)
+            if self._marker.made_output or self.log_dir is not None:
+                above = self.log_dir or self._directories[0].parent
+                with OpenDirectory(above, follow=True) as source, storage_errors(output.path):
+                    give_away(source, output)
+            self._marker.remove(output)
 
     def _require_source_unchanged(self, log_dir: Path) -> None:
         if not self._is_beside_broker:

@@ -1,33 +1,22 @@
-"""The checks of an output before anything is written, and its lock."""
+"""The checks of an output before anything is written."""
 
 from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 from kcompact.errors import LogDirLockedError, RefusedError, storage_error
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import nearest_existing
-from kcompact.log.directory import is_log_dir
-from kcompact.log.lock import LOCK_NAME, holder_in_words, is_locked, log_dir_lock
-from kcompact.swap.open_directory import OpenDirectory
+from kcompact.log.lock import LOCK_NAME, holder_in_words, is_locked
 
 
 def exists_already(path: Path) -> RefusedError:
     """Return the error for a directory that the output has already."""
     return RefusedError(
         path=path, problem="exists already", hint="Pass an --output directory that has no such partition."
-    )
-
-
-def appeared_meanwhile(path: Path) -> RefusedError:
-    """Return the error for an output that another process writes to."""
-    return RefusedError(
-        path=path, problem="was written to by another process after it had been checked", hint="Run the command again."
     )
 
 
@@ -85,44 +74,7 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(os.listdir(path)) if path.exists() else frozenset()  # noqa: PTH208 - only the names
 
 
-def is_used(output: Path) -> bool:
-    """Return whether a broker uses the output or has used it, so that there is a lock to take."""
-    return (output / LOCK_NAME).exists() or is_log_dir(output)
-
-
 def require_unlocked(log_dir: Path) -> None:
     """Raise LogDirLockedError if a process holds the lock of a log directory now."""
     if is_locked(log_dir):
         raise LogDirLockedError(lock=log_dir / LOCK_NAME, holder=holder_in_words(log_dir))
-
-
-# --- The lock of an output, shared by the threads of this process -------------------------------------------
-
-_GUARD = threading.Lock()
-_HELD: dict[tuple[int, int], tuple[ExitStack, list[int]]] = {}
-"""The locks that this process holds, by device and inode of their directories, and their numbers of users."""
-
-
-@contextmanager
-def shared_lock(directory: OpenDirectory) -> Iterator[None]:
-    """Hold the lock of an open log directory. Several threads of this process may hold it at the same time.
-
-    Raises LogDirLockedError if another process holds the lock, RefusedError, LogChangedError.
-    """
-    status = os.fstat(directory.fd())
-    key = status.st_dev, status.st_ino
-    with _GUARD:
-        if key not in _HELD:
-            stack = ExitStack()
-            stack.enter_context(log_dir_lock(directory.path, dir_fd=directory.fd()))
-            _HELD[key] = (stack, [0])
-        stack, users = _HELD[key]
-        users[0] += 1
-    try:
-        yield
-    finally:
-        with _GUARD:
-            users[0] -= 1
-            if not users[0]:
-                del _HELD[key]
-                stack.close()

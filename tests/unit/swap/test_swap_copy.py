@@ -25,6 +25,7 @@ from kcompact.errors import (
     StorageError,
 )
 from kcompact.log.directory import PartitionLog, read_log
+from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.marker import MARKER, CopyMarker
 from kcompact.swap.staging import discard
@@ -92,13 +93,7 @@ def held_by(path: Path) -> dict[str, str]:
 
 def test_a_copy_has_the_files_and_its_checkpoint(scene: Scene, log: PartitionLog, tmp_path: Path) -> None:
     path = tmp_path / "out"
-    with (
-        Output(path, [log.directory], resumable=False) as output,
-        output.partition(log, checkpoint_offset=600) as unfinished,
-    ):
-        assert unfinished.directory.path.name.startswith("orders-0.")
-        assert unfinished.directory.path.name.endswith("-delete")
-        unfinished.fill()
+    copy_alone(log, path)
     assert {file.name: file.read_bytes() for file in (path / str(PARTITION)).iterdir()} == scene.before
     assert latest_values(path / str(PARTITION)) == scene.view
     assert (path / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 600\n"
@@ -109,7 +104,7 @@ def test_a_copy_that_fails_leaves_no_directory(log: PartitionLog, tmp_path: Path
     path = tmp_path / "out"
     with pytest.raises(ZeroDivisionError):
         copy_alone(log, path, lambda: 1 // 0)
-    assert names(path) == []
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -128,14 +123,14 @@ def test_a_source_that_changes_meanwhile_is_refused(
     path = tmp_path / "out"
     with pytest.raises(LogChangedError):
         copy_alone(log, path, lambda: change(log.directory))
-    assert names(path) == []
+    assert not path.exists()
 
 
 def test_an_existing_copy_is_not_replaced(log: PartitionLog, tmp_path: Path) -> None:
     path = tmp_path / "out"
     copy_alone(log, path)
     before = digest(path)
-    with pytest.raises(RefusedError, match="exists already"):
+    with pytest.raises(RefusedError, match="is not empty"):
         copy_alone(log, path)
     assert digest(path) == before
 
@@ -152,21 +147,11 @@ def test_an_interrupted_swap_is_not_copied(log: PartitionLog, tmp_path: Path) ->
         copy_alone(log, tmp_path / "out")
 
 
-def test_a_log_directory_that_was_not_shut_down_cleanly_stays_so(log_dir: Path, tmp_path: Path) -> None:
-    path = tmp_path / "used"
-    path.mkdir()
-    shutil.copytree(log_dir / "inventory-0", path / "others-0")
-    shutil.copyfile(log_dir / "meta.properties", path / "meta.properties")
-    copy_alone(read_log(log_dir / "inventory-0"), path)
-    assert not (path / ".kafka_cleanshutdown").exists()
-
-
 @pytest.mark.parametrize("is_clean", [(True, True), (True, False), (False, True)])
 def test_only_sources_that_were_all_shut_down_cleanly_make_a_clean_output(
     is_clean: tuple[bool, bool], log_dir: Path, tmp_path: Path
 ) -> None:
     other, path = checkout.copy_directory("fruit-prices", "before", tmp_path / "other"), tmp_path / "out"
-    with_a_name(path)
     directories = [log_dir / "inventory-0", *(each for each in other.iterdir() if each.is_dir())]
     for directory, clean in zip(directories, is_clean, strict=True):
         (directory.parent / ".kafka_cleanshutdown").touch()
@@ -175,16 +160,17 @@ def test_only_sources_that_were_all_shut_down_cleanly_make_a_clean_output(
     with Output(path, directories) as output:
         for directory in directories:
             copy_one(read_log(directory), output)
-            assert (path / ".kafka_cleanshutdown").exists() == all(is_clean)
+        output.finish()
+    assert (path / ".kafka_cleanshutdown").exists() == all(is_clean)
 
 
-def test_a_partition_that_fails_leaves_no_shared_files(log_dir: Path, tmp_path: Path) -> None:
+def test_a_partition_that_fails_leaves_nothing(log_dir: Path, tmp_path: Path) -> None:
     path = tmp_path / "out"
-    with_a_name(path)
+    path.mkdir()
     log = read_log(log_dir / "inventory-0")
     with pytest.raises(LogChangedError):
         copy_alone(log, path, lambda: (log.directory / "partition.metadata").unlink())
-    assert names(path) == ["lost+found"]
+    assert names(path) == []
 
 
 # A whole log directory
@@ -210,7 +196,7 @@ def test_what_is_missing_keeps_the_output_unfinished(log_dir: Path, tmp_path: Pa
     path = tmp_path / "out"
     report = copy_log_dir(log_dir, path, only=("inventory-0",))
     assert (report.is_finished, report.missing) == (False, ("__cluster_metadata-0", STRAY, FUTURE))
-    assert names(path) == [MARKER, "inventory-0"]
+    assert names(path) == [MARKER, ".lock", "inventory-0"]
 
 
 def test_without_any_partition_nothing_stays(log_dir: Path, tmp_path: Path) -> None:
@@ -339,10 +325,11 @@ def test_an_output_on_a_read_only_mount(log_dir: Path, tmp_path: Path, monkeypat
         Output(tmp_path / "out", log_dir=log_dir)
 
 
-def test_an_output_that_a_broker_uses(log_dir: Path, tmp_path: Path) -> None:
-    used = checkout.copy_directory("fruit-prices", "before", tmp_path / "used")
-    with running_broker(used), pytest.raises(LogDirLockedError):
-        Output(used, [log_dir / "inventory-0"])
+def test_an_output_that_a_broker_has_just_locked(log_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.mkdir()
+    with running_broker(path), pytest.raises(LogDirLockedError):
+        Output(path, [log_dir / "inventory-0"])
 
 
 def test_two_runs_cannot_continue_the_same_copy(log_dir: Path, tmp_path: Path) -> None:
@@ -358,33 +345,50 @@ def interrupt(log_dir: Path, path: Path) -> None:
     copy_log_dir(log_dir, path, only=("inventory-0",))
 
 
-def add_one(log_dir: Path, path: Path) -> None:
-    copy_alone(read_log(log_dir / "inventory-0"), path)
+def use_it(log_dir: Path, path: Path) -> None:
+    shutil.copytree(log_dir, path)
 
 
 @pytest.mark.parametrize(
-    ("act", "has_names", "problem"),
-    [
-        (complete, False, "written to by another process"),
-        (interrupt, False, "unfinished copy of something else"),
-        (add_one, False, "written to by another process"),
-        (add_one, True, "exists already"),
-    ],
+    ("act", "problem"),
+    [(complete, "is not empty"), (interrupt, "unfinished copy of something else"), (use_it, "is not empty")],
 )
 def test_an_output_that_another_run_uses_between_the_check_and_the_lock(
-    act: Callable[[Path, Path], None], has_names: bool, problem: str, log_dir: Path, tmp_path: Path
+    act: Callable[[Path, Path], None], problem: str, log_dir: Path, tmp_path: Path
 ) -> None:
     other, path = checkout.copy_directory("broker", "before", tmp_path / "other"), tmp_path / "out"
-    if has_names:
-        with_a_name(path)
     checked = Output(path, [log_dir / "inventory-0"])
     act(other, path)
     before = held_by(path)
     with pytest.raises(RefusedError, match=problem), checked:
         pass
-    after = held_by(path)
-    after.pop(".lock", None)
-    assert after == before
+    assert held_by(path) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cleaner-offset-checkpoint", "log-start-offset-checkpoint", "recovery-point-offset-checkpoint", "lost+found"],
+)
+def test_an_output_with_anything_in_it_is_refused(name: str, log_dir: Path, tmp_path: Path) -> None:
+    """Entries of an earlier partition of this name would hide its records, or bring deleted keys back."""
+    path = tmp_path / "out"
+    path.mkdir()
+    (path / name).write_text("0\n1\ninventory 0 2\n")
+    for directories, whole in (([log_dir / "inventory-0"], None), ([], log_dir)):
+        with pytest.raises(RefusedError, match="is not empty"):
+            Output(path, directories, log_dir=whole)
+    assert names(path) == [name]
+
+
+def test_the_output_is_locked(log_dir: Path, tmp_path: Path) -> None:
+    """A cleaning in place of what is already copied would otherwise run at the same time."""
+    path = tmp_path / "out"
+    with Output(path, log_dir=log_dir) as output:
+        copy_one(read_log(log_dir / "inventory-0"), output)
+        with pytest.raises(LogDirLockedError), log_dir_lock(path):
+            pass
+    with log_dir_lock(path):
+        pass
 
 
 def test_what_the_same_run_has_finished_between_the_check_and_the_lock(log_dir: Path, tmp_path: Path) -> None:
@@ -395,19 +399,6 @@ def test_what_the_same_run_has_finished_between_the_check_and_the_lock(log_dir: 
         assert made_by(read_log(log_dir / "inventory-0"), checked, "") == {"made": ""}
         assert checked.finish().is_finished
     assert held_by(tmp_path / "out") == expected_of(log_dir)
-
-
-def test_a_marker_that_appears_while_a_partition_is_added(log_dir: Path, tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    log = read_log(log_dir / "inventory-0")
-    with Output(path, [log.directory], resumable=False) as output:
-        (path / MARKER).mkdir()
-        with (
-            pytest.raises(RefusedError, match="written to by another process"),
-            output.partition(log, checkpoint_offset=None),
-        ):
-            pass
-    assert names(path) == [MARKER]
 
 
 def test_space_for_everything_is_required_first(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,41 +550,30 @@ def logs(log_dir: Path) -> list[PartitionLog]:
     return [read_log(log_dir / f"inventory-{number}") for number in range(9)]
 
 
-@pytest.mark.parametrize("is_used", [False, True], ids=["new output", "a broker's output"])
-@pytest.mark.parametrize("shares", [False, True], ids=["an output each", "one output"])
-def test_threads_copy_side_by_side(is_used: bool, shares: bool, logs: list[PartitionLog], tmp_path: Path) -> None:
+def test_threads_copy_side_by_side(logs: list[PartitionLog], tmp_path: Path) -> None:
     path = tmp_path / "out"
-    if is_used:
-        checkout.copy_directory("fruit-prices", "before", path)
-        (path / ".lock").touch()
     barrier = threading.Barrier(len(logs))
     problems: list[BaseException] = []
     directories = [log.directory for log in logs]
 
-    def work(log: PartitionLog, output: Output | None) -> None:
+    def work(log: PartitionLog, output: Output) -> None:
         try:
             barrier.wait()
-            copy_one(log, output) if output is not None else copy_alone(log, path, lambda: None)
+            copy_one(log, output)
         except BaseException as problem:
             problems.append(problem)
 
-    def run(output: Output | None) -> None:
+    with Output(path, directories) as output:
         threads = [threading.Thread(target=work, args=(log, output)) for log in logs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-
-    if shares:
-        with Output(path, directories) as output:
-            run(output)
-            assert output.finish().is_finished
-    else:
-        run(None)
+        assert output.finish().is_finished
     assert problems == []
     assert {directory.name for directory in directories} <= set(names(path))
     assert MARKER not in names(path)
     marks = (path / "replication-offset-checkpoint").read_text().splitlines()[2:]
     assert "inventory 0 4000" in marks
     assert (path / ".kafka_cleanshutdown").exists()
-    assert (path / "meta.properties").exists() == is_used
+    assert not (path / "meta.properties").exists()
