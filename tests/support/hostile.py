@@ -264,7 +264,7 @@ class Hostile:
             return REFUSED
         for record in records.values():
             with contextlib.suppress(CorruptCheckpointError):
-                str(_resumed(self._plan, record.outcome, Output(self.scratch / "out", [], resumable=False)))
+                str(_resumed(self._plan, record.outcome, Output(self.scratch / "out", [])))
         return READ if subject == _SUBJECT else REFUSED
 
     @cached_property

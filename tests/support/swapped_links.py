@@ -116,12 +116,13 @@ def delete_expired(scene: Scene, begin: Begin) -> None:
 
 
 def copy_partition(scene: Scene, begin: Begin) -> None:
-    output = Output(scene.output, [scene.partition], resumable=False)
+    output = Output(scene.output, [scene.partition])
     begin()
     with output:
         options = CleanOptions(output=scene.output)
         executor = InProcess(parallelism=1)
         perform(Cleaning(plan=plan_of(scene), executor=executor, lock=None, options=options, output=output))
+        output.finish()
 
 
 def copy_log_dir(scene: Scene, begin: Begin) -> None:
@@ -172,7 +173,7 @@ ATTACKS: dict[str, tuple[Act, Target]] = {
     "recovery, partition": (recover_it, lambda scene: scene.partition),
     "recovery, log directory": (recover_it, lambda scene: scene.log_dir),
     "retention, log directory": (delete_expired, lambda scene: scene.log_dir),
-    "copy of a partition, unfinished": (copy_partition, matching(lambda scene: scene.output, "*-delete")),
+    "copy of a partition, marker": (copy_partition, matching(lambda scene: scene.output, ".kcompact-copy")),
     "copy of a partition, output": (copy_partition, lambda scene: scene.output),
     "copy of a log directory, marker": (copy_log_dir, matching(lambda scene: scene.output, "copy/.kcompact-copy")),
     "copy of a log directory, output": (copy_log_dir, matching(lambda scene: scene.output, "copy")),

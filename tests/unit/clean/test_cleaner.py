@@ -43,22 +43,21 @@ def test_a_checkpoint_outside_of_the_log_is_put_right(
     )
 
 
-def test_threads_that_copy_to_one_output(tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    output.mkdir()
-    (output / ".lock").touch()  # A broker has used the output, so each call takes its lock.
+def test_threads_that_copy_side_by_side(tmp_path: Path) -> None:
     specs = [replace(log_dsl.parse(DIRTY), name=f"orders-{number}") for number in range(8)]
     plans = [
         plan_partition(log_writer.write(spec, tmp_path / "data"), spec.config, now_ms=spec.now_ms) for spec in specs
     ]
 
     def clean(plan: CleanPlan) -> Status:
-        options = CleanOptions(output=output)
+        options = CleanOptions(output=tmp_path / plan.log.directory.name)
         return cleaner.clean_partition(plan, InProcess(), lock=None, options=options).status
 
     with ThreadPoolExecutor(len(plans)) as pool:
         assert set(pool.map(clean, plans)) == {Status.CLEANED}
-    assert {spec.name for spec in specs} <= {path.name for path in output.iterdir()}
+    for spec in specs:
+        assert not (tmp_path / spec.name / ".kcompact-copy").exists()
+        assert (tmp_path / spec.name / spec.name).is_dir()
 
 
 def test_the_checkpoint_of_a_topic_that_is_not_compacted_is_left_alone(tmp_path: Path) -> None:

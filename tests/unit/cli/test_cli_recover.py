@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kcompact.log.lock import log_dir_lock
 from tests.support.command_line import (
     COMPACT,
     COMPACTED,
@@ -104,28 +102,13 @@ def test_recover_removes_what_killed_runs_left(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     (scratch / "kcompact-spark-0123").mkdir(mode=0o700)
     (scratch / "kcompact-spark-mine").mkdir(mode=0o755)
-    ours, brokers = (directory.parent / f"orders-{number}.{'0' * 32}-delete" for number in (1, 2))
-    for each in (ours, brokers):
-        shutil.copytree(directory, each)
-    (ours / ".kcompact-copy").touch()
     (directory.parent / "cleaner-offset-checkpoint.tmp").write_text("0\n")
     ran = kcompact("recover", "--json", directory)
-    removed = [str(ours), str(directory.parent / "cleaner-offset-checkpoint.tmp"), str(scratch / "kcompact-spark-0123")]
+    removed = [str(directory.parent / "cleaner-offset-checkpoint.tmp"), str(scratch / "kcompact-spark-0123")]
     assert (ran.code, ran.json["removed"]) == (0, removed)
     assert not any(Path(path).exists() for path in removed)
-    assert brokers.exists()
     assert (scratch / "kcompact-spark-mine").exists()
     assert kcompact("recover", "--json", directory).json["removed"] == []
-
-
-def test_a_copy_that_is_being_written_is_not_removed(tmp_path: Path) -> None:
-    directory = partition(tmp_path / "data")
-    written = directory.parent / f"orders-1.{'0' * 32}-delete"
-    written.mkdir()
-    (written / ".kcompact-copy").touch()
-    with log_dir_lock(written):
-        assert kcompact("recover", "--json", directory).json["removed"] == []
-    assert "killed run" in kcompact("recover", directory).out
 
 
 def test_a_checkpoint_that_was_not_written_is_put_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

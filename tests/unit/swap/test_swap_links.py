@@ -32,7 +32,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root works in di
         ("recovery, staging", (20, 50)),
         ("recovery, log directory", (10, 60)),
         ("retention, log directory", (20, 31)),
-        ("copy of a partition, unfinished", (40, 90, 140)),
+        ("copy of a partition, marker", (40, 90, 140)),
         ("copy of a partition, output", (2, 60)),
         ("copy of a log directory, marker", (60, 150)),
     ],

@@ -21,7 +21,7 @@ LONGEST = f"{'t' * 249}-10000"
 """A directory's name has at most 255 characters."""
 
 
-@pytest.mark.parametrize("how", ["in place", "alone", "beside others", "whole"])
+@pytest.mark.parametrize("how", ["in place", "alone", "whole"])
 def test_the_longest_name(how: str, tmp_path: Path) -> None:
     spec = replace(log_dsl.parse(DIRTY), name=LONGEST)
     directory = log_writer.write(spec, tmp_path / "data")
@@ -32,8 +32,6 @@ def test_the_longest_name(how: str, tmp_path: Path) -> None:
             assert clean_partition(plan, InProcess(), lock=lock).status is Status.CLEANED
         return
     options = CleanOptions(output=out)
-    if how == "beside others":
-        (out / "other-0").mkdir(parents=True)
     if how == "whole":
         with Output(out, log_dir=directory.parent) as output:
             perform(Cleaning(plan=plan, executor=InProcess(), lock=None, options=options, output=output))
