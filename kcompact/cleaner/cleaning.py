@@ -22,8 +22,8 @@ from kcompact.wording import worded
 class CleanOptions:
     """The options of a cleaning.
 
-    `output` is a directory for a compacted copy; the source is then only read. `keep_replaced` is a new or empty
-    directory that gets hard links to the files that are replaced. `journal` is a file that gets lines about each
+    `output` is a new or empty directory for a compacted copy; the source is then only read. `keep_replaced` is one that
+    gets hard links to the files that are replaced. `journal` is a file that gets lines about each
     cleaning of a round; None means no journal. With `rebuild_indexes` no index file is read; the plan for
     `clean_partition` then also needs `plan_partition(rebuild_indexes=True)`. `max_bytes_per_second` limits reading and
     writing together; None means no limit. `memory_bytes` is for all workers together; None means

@@ -1,4 +1,4 @@
-"""`cleaner-offset-checkpoint` and the other offset checkpoints of a log directory: sets entries, keeps the others."""
+"""`cleaner-offset-checkpoint`: sets the entries of some partitions, keeps the others."""
 
 from __future__ import annotations
 
@@ -34,21 +34,13 @@ _WRITING = threading.Lock()
 """The partitions of a log directory share each checkpoint, and threads may clean them at the same time."""
 
 
-def write_checkpoint(
-    log_dir: OpenDirectory | Path,
-    topic_partition: TopicPartition,
-    offset: int,
-    *,
-    name: str = CLEANER_OFFSET_CHECKPOINT,
-) -> None:
-    """Set the offset of one partition in a checkpoint file, by default the cleaner's. As `write_checkpoints`."""
-    write_checkpoints(log_dir, {topic_partition: offset}, name=name)
+def write_checkpoint(log_dir: OpenDirectory | Path, topic_partition: TopicPartition, offset: int) -> None:
+    """Set the offset of one partition in the cleaner's checkpoint. As `write_checkpoints`."""
+    write_checkpoints(log_dir, {topic_partition: offset})
 
 
-def write_checkpoints(
-    log_dir: OpenDirectory | Path, offsets: Mapping[TopicPartition, int], *, name: str = CLEANER_OFFSET_CHECKPOINT
-) -> None:
-    """Set the offsets of some partitions in a checkpoint file, by default the cleaner's. Other entries are kept.
+def write_checkpoints(log_dir: OpenDirectory | Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set the offsets of some partitions in the cleaner's checkpoint. Other entries are kept.
 
     All are set by one write, which gives the file that setting one after the other gives. The checkpoint is the last
     change of a cleaning. A checkpoint ahead of the log would bring deleted keys back; a checkpoint behind it only costs
@@ -56,9 +48,10 @@ def write_checkpoints(
     with nothing changed, if the existing file is malformed.
     Rule: LogCleanerManager.updateCheckpoints, CheckpointFile.write.
     """
+    name = CLEANER_OFFSET_CHECKPOINT
     with turns.holding(_WRITING), opened(log_dir, follow=True) as directory:
-        content = build_offset_checkpoint(updated_offset_checkpoint_by_many(read_checkpoint(directory, name), offsets))
-        write_small_file(directory, name, content, mode=0o644, model=_model(directory, name))
+        content = build_offset_checkpoint(updated_offset_checkpoint_by_many(read_checkpoint(directory), offsets))
+        write_small_file(directory, name, content, mode=0o644, model=_model(directory))
 
 
 def put_back_checkpoint(
@@ -71,7 +64,7 @@ def put_back_checkpoint(
     """
     name = CLEANER_OFFSET_CHECKPOINT
     with turns.holding(_WRITING), opened(log_dir) as directory:
-        present = read_checkpoint(directory, name)
+        present = read_checkpoint(directory)
         if present.get(topic_partition) == offset:
             return
         if offset is None:
@@ -84,7 +77,7 @@ def put_back_checkpoint(
         content = build_offset_checkpoint(wanted)
         if original is not None and parse_offset_checkpoint(original, file=name) == wanted:
             content = original
-        write_small_file(directory, name, content, mode=0o644, model=_model(directory, name))
+        write_small_file(directory, name, content, mode=0o644, model=_model(directory))
 
 
 def require_checkpoint(log_dir: Path) -> None:
@@ -92,7 +85,7 @@ def require_checkpoint(log_dir: Path) -> None:
     with OpenDirectory(log_dir, follow=True) as directory:
         require_writable(directory)
         require_replaceable(directory, CLEANER_OFFSET_CHECKPOINT)
-        model = _model(directory, CLEANER_OFFSET_CHECKPOINT)
+        model = _model(directory)
         if model is not None:
             require_same_owners(directory, (model,))
 
@@ -111,10 +104,9 @@ def remove_unfinished_checkpoint(log_dir: Path, lock: LogDirLock) -> tuple[str, 
         return (name,)
 
 
-def _model(directory: OpenDirectory, name: str) -> str | None:
-    """Return the file whose owner and mode a checkpoint gets: itself, or another checkpoint, None without any."""
+def _model(directory: OpenDirectory) -> str | None:
+    """Return the file whose owner and mode the checkpoint gets: itself, or another checkpoint, None without any."""
     models = (
-        name,
         CLEANER_OFFSET_CHECKPOINT,
         RECOVERY_POINT_CHECKPOINT,
         REPLICATION_OFFSET_CHECKPOINT,
@@ -123,8 +115,9 @@ def _model(directory: OpenDirectory, name: str) -> str | None:
     return next((candidate for candidate in models if directory.size(candidate) is not None), None)
 
 
-def read_checkpoint(directory: OpenDirectory, name: str) -> dict[TopicPartition, int]:
-    """Return the offsets of a checkpoint file, none if it is missing. Raises CorruptCheckpointError."""
+def read_checkpoint(directory: OpenDirectory) -> dict[TopicPartition, int]:
+    """Return the offsets in the cleaner's checkpoint, none if it is missing. Raises CorruptCheckpointError."""
+    name = CLEANER_OFFSET_CHECKPOINT
     if directory.status(name) is None:
         return {}
     path = directory.path / name

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError, as_failure
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import partition_by_name
 from kcompact.log.lock import LogDirLock
@@ -116,7 +115,7 @@ def _written(log_dir: Path, recoveries: Mapping[int, Recovery]) -> dict[int, int
     lock = recoveries[min(recoveries)].lock
     try:
         with OpenDirectory.of_log_dir(log_dir, lock) as opened_log_dir:
-            present = read_checkpoint(opened_log_dir, CLEANER_OFFSET_CHECKPOINT)
+            present = read_checkpoint(opened_log_dir)
             for number, each in recoveries.items():
                 try:
                     if present.get(each.partition, 0) >= (each.end_offset or 0) or not _is_in_place(each):

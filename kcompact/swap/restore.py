@@ -110,7 +110,7 @@ def verify_kept(
         identities |= {name: FileIdentity.of(name, status) for name, status in found.items()}
     if moved_on is not None and not groups:
         raise moved_on
-    now = read_checkpoint(log_dir, CLEANER_OFFSET_CHECKPOINT).get(subject.topic_partition)
+    now = read_checkpoint(log_dir).get(subject.topic_partition)
     wanted = _checkpoint_offset(checkpoint_file, subject.topic_partition, now)
     return Verified(
         groups=tuple(groups),

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     "--output",
     type=NamedPath(file_okay=False, writes_buckets=True),
     metavar="DIR",
-    help="Write a compacted copy of each partition into DIR, or to s3://BUCKET/PREFIX, and leave PATH unchanged.",
+    help="Write a compacted copy of each partition into DIR, new or empty, or to s3://BUCKET/PREFIX, and leave PATH "
+    "unchanged.",
 )
 @click.option(
     "--keep-replaced",

@@ -69,7 +69,7 @@ def write_whole(
 
 
 def _write_cleaner_offsets(source: OpenDirectory, output: OpenDirectory, entries: dict[TopicPartition, int]) -> None:
-    before = read_checkpoint(source, CLEANER_OFFSET_CHECKPOINT)
+    before = read_checkpoint(source)
     after = before | entries
     is_there = source.status(CLEANER_OFFSET_CHECKPOINT) is not None
     if after != before:
