@@ -82,7 +82,8 @@ class _Sizes:
         self._keeps = keeps
         self._segments = {number: _replacement(plan, number, size) for number, size in sizes.items()}
         self._manifest_bytes = {number: most_bytes_of_group(segment) for number, segment in self._segments.items()}
-        self._needs: dict[int, Need] = {}
+        self._on_disk: dict[Disk, dict[int, Need]] = {}
+        self._freed_bytes: dict[int, int] = {}
 
     def order(
         self, numbers: Sequence[int], disk: Disk, *, present_bytes: int | None
@@ -91,7 +92,7 @@ class _Sizes:
 
         `present_bytes` is the manifest that is on the disk, None before the staging directory is made.
         """
-        needs = {number: self._need(number, disk) for number in numbers}
+        needs = self._needs(numbers, disk)
         names_bytes = self._names_bytes(disk) if present_bytes is None else 0
         present_bytes = present_bytes or 0
         free_bytes = disk.free_bytes + present_bytes - names_bytes
@@ -118,7 +119,7 @@ class _Sizes:
 
         More than one group only if those that follow still fit beside the manifest of all of them.
         """
-        needs = {number: self._need(number, disk) for number in order}
+        needs = self._needs(order, disk)
         least_bytes = least_free_bytes(needs, order, end_bytes=self._end_bytes(disk))
         groups: list[int] = []
         wave_bytes, manifest_of_wave_bytes = 0, 0
@@ -163,31 +164,34 @@ class _Sizes:
         shared_bytes = (len(files) + SHARED_BLOCKS) * disk.block_bytes
         return staged_bytes + self._content_bytes(appended_bytes, disk) + copied_bytes + manifest_bytes + shared_bytes
 
+    def _needs(self, numbers: Iterable[int], disk: Disk) -> dict[int, Need]:
+        """Return what groups need. If all fit several times, their old files are not looked at and free nothing."""
+        unit = disk._replace(free_bytes=0)
+        if unit not in self._on_disk:
+            self._on_disk[unit] = {number: self._need(number, disk) for number in self.sizes}
+        found = self._on_disk[unit]
+        if self._keeps or disk.free_bytes > _PLENTY * sum(need.peak_bytes for need in found.values()):
+            return {number: found[number] for number in numbers}
+        return {number: found[number].freeing(self._freed(number, disk)) for number in numbers}
+
     def _need(self, number: int, disk: Disk) -> Need:
-        if self._is_plenty(disk):
-            return self._found_need(number, disk, frees=False)
-        if number not in self._needs:
-            self._needs[number] = self._found_need(number, disk, frees=not self._keeps)
-        return self._needs[number]
-
-    def _is_plenty(self, disk: Disk) -> bool:
-        """Return whether all groups fit several times, so that the old files need not be looked at."""
-        all_bytes = sum(self._found_need(number, disk, frees=False).peak_bytes for number in self.sizes)
-        return disk.free_bytes > _PLENTY * all_bytes
-
-    def _found_need(self, number: int, disk: Disk, *, frees: bool) -> Need:
+        """Return what a group needs if its old files free nothing."""
         size = self.sizes[number]
-        staged_bytes, freed_bytes = self._staged_bytes(number, disk), 0
+        staged_bytes = self._staged_bytes(number, disk)
         manifest_bytes = self._manifest_space(self._manifest_bytes[number], disk)
-        if frees:
-            files = self._segments[number].replaces
-            freed_bytes = freed_by_deleting(self._plan.log.directory, files, disk.block_bytes)
         return Need(
             peak_bytes=staged_bytes + self._content_bytes(size.appended_bytes, disk) + manifest_bytes,
             manifest_bytes=manifest_bytes,
-            freed_bytes=freed_bytes - staged_bytes,
+            freed_bytes=-staged_bytes,
             keeps_order=size.keeps_order,
         )
+
+    def _freed(self, number: int, disk: Disk) -> int:
+        """Return the space that the old files of a group free."""
+        if number not in self._freed_bytes:
+            files = self._segments[number].replaces
+            self._freed_bytes[number] = freed_by_deleting(self._plan.log.directory, files, disk.block_bytes)
+        return self._freed_bytes[number]
 
     def _staged_bytes(self, number: int, disk: Disk) -> int:
         """Return the space for the new files of a group."""
@@ -202,7 +206,7 @@ class _Sizes:
 
     def _manifest_space(self, groups_bytes: int, disk: Disk) -> int:
         """Return the space for the manifest of groups that take so many bytes of it."""
-        size_bytes = most_bytes(self._plan.log.topic_partition) + groups_bytes
+        size_bytes = self._manifest_begin_bytes + groups_bytes
         parts = 0 if size_bytes <= MAX_BYTES else MAX_PARTS
         return disk.file_bytes(size_bytes) + parts * disk.block_bytes
 
@@ -216,6 +220,10 @@ class _Sizes:
     def _end_bytes(self, disk: Disk) -> int:
         """Return the space for the checkpoint, which is written after the last group."""
         return disk.file_bytes(self._checkpoint_bytes + _CHECKPOINT_ENTRY_BYTES)
+
+    @cached_property
+    def _manifest_begin_bytes(self) -> int:
+        return most_bytes(self._plan.log.topic_partition)
 
     @cached_property
     def _checkpoint_bytes(self) -> int:
