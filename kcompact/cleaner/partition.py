@@ -44,7 +44,7 @@ from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.identity import PartitionIdentity, identity_under_lock
 from kcompact.swap.keep_replaced import KeptDirectory, KeptLinks
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.replace import replace_segments, require_unchanged
+from kcompact.swap.replace import NamesInPartition, replace_segments, require_unchanged
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
 
 
@@ -313,8 +313,9 @@ def _swap_wave(
     require_unchanged(directory, untouched(plan))
     require_unused(directory.path, [file for segment in plan.log.segments for file in segment.files])
     hand_over(directory, staging)
+    names = NamesInPartition(directory, plan.log.orphans)
     for segment in segments:
         check()  # A swap that has begun is always finished.
         if kept is not None:
             kept.has_swapped = True
-        replace_segments(directory, staging, segment, lock.check, orphans=plan.log.orphans, complete=complete)
+        replace_segments(directory, staging, segment, lock.check, complete=complete, names=names)

@@ -252,17 +252,16 @@ def apply_steps(
     steps: Iterable[Step],
     after_step: Observer | None = None,
     *,
-    present: Iterable[str] | None = None,
+    present: set[str] | None = None,
 ) -> None:
     """Perform the steps in order. The first failing step ends the loop; its OSError has the step as a note.
 
-    `present` are the names in the directory. With them no rename asks the disk whether its new name is free: the lock
-    keeps others from making files.
+    `present` are the names in the directory, which the steps change. With them no rename asks the disk whether its new
+    name is free: the lock keeps others from making files.
     """
-    names = None if present is None else set(present)
     for step in steps:
         try:
-            directory.apply_step(step, names)
+            directory.apply_step(step, present)
         except OSError as error:
             error.add_note(str(step))
             raise

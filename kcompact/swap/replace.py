@@ -6,7 +6,8 @@ All checks are made before the first step. The error for a failed step says whet
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
@@ -31,21 +32,65 @@ from kcompact.swap.steps import (
 )
 
 
+class NamesInPartition:
+    """The names in a partition while its groups are replaced, one after the other.
+
+    They are read again only if the times of the directory show that another process has changed it: a partition of
+    thousands of groups is not listed for each of them. `orphans` are indexes without a log that the plan knows. They
+    stay: no new file has the base offset of an orphan, because the first segment of a group has a log.
+    """
+
+    def __init__(self, directory: OpenDirectory, orphans: Iterable[FileIdentity] = ()) -> None:
+        self.present: set[str] = set()
+        self._directory = directory
+        self._orphans = {orphan.name for orphan in orphans}
+        self._times: tuple[int, int] | None = None
+        self._segment_files: list[tuple[int, str]] = []
+
+    def look(self) -> None:
+        """Bring the names up to date. Raises RecoveryNeededError if there is a `.cleaned` or `.swap` file."""
+        times = self._times_now()
+        if times == self._times:
+            return
+        self.present = set(self._directory.names())
+        require_nothing_unfinished(self._directory, self.present)
+        parsed = [(parse_file_name(name), name) for name in self.present]
+        self._segment_files = sorted(
+            (found.base_offset, name)
+            for found, name in parsed
+            if found is not None and found.temporary is Temporary.NO and found.suffix is not Suffix.SNAPSHOT
+            if name not in self._orphans
+        )
+        self._times = times
+
+    def between(self, first: int, last: int) -> list[str]:
+        """Return the files of segments with a base offset from `first` to `last`, as they were at the last look."""
+        start, end = bisect_left(self._segment_files, (first,)), bisect_left(self._segment_files, (last + 1,))
+        return [name for _, name in self._segment_files[start:end]]
+
+    def have_changed(self) -> None:
+        """Count what the directory is now as known: this process has changed it, and `present` with it."""
+        self._times = self._times_now()
+
+    def _times_now(self) -> tuple[int, int]:
+        status = os.fstat(self._directory.fd())
+        return status.st_mtime_ns, status.st_ctime_ns
+
+
 def replace_segments(
     partition: OpenDirectory | Path,
     staging: str,
     cleaned: CleanedSegment,
     lock_check: Callable[[], None],
     *,
-    orphans: Iterable[FileIdentity] = (),
     complete: StagedStatuses | None = None,
+    names: NamesInPartition | None = None,
     after_step: Observer | None = None,
 ) -> None:
     """Replace the segments of one group with its staged files, durably, or change nothing.
 
     The caller swaps the groups of a manifest in ascending base offset. `lock_check` is `LogDirLock.check`.
-    `orphans` are indexes without a log that the plan knows. They stay: no new file has the base offset of an orphan,
-    because the first segment of a group has a log. `complete` is what `carry_over` has returned.
+    `complete` is what `carry_over` has returned. `names` are those in the directory, for all groups together.
 
     Raises before the first step, with nothing changed: RecoveryNeededError if there is a `.cleaned` or `.swap` file;
     LogChangedError if an old file differs from the plan, a file appeared between the old ones, the manifest is gone,
@@ -54,12 +99,12 @@ def replace_segments(
     *unknown*. If the very first step fails, nothing was changed and StorageError is raised.
     """
     with opened(partition) as directory:
-        present = directory.names()
-        require_nothing_unfinished(directory, present)
-        _require_unchanged(directory, present, cleaned, {orphan.name for orphan in orphans})
+        names = NamesInPartition(directory) if names is None else names
+        names.look()
+        _require_unchanged(directory, names, cleaned)
         _require_staged(directory, staging, cleaned, complete)
         lock_check()
-        stale = stale_deleted_names(replaced_names(cleaned), present)
+        stale = stale_deleted_names(replaced_names(cleaned), names.present)
         removals: tuple[Step, ...] = (*(Remove(name) for name in stale), SyncDir()) if stale else ()
         steps = removals + replacement_steps(cleaned, staging)
         done: list[Step] = []
@@ -70,11 +115,12 @@ def replace_segments(
                 after_step(step)
 
         try:
-            apply_steps(directory, steps, observe, present=present)
+            apply_steps(directory, steps, observe, present=names.present)
         except OSError as error:
             if not done:
                 raise  # Nothing was changed, so there is nothing to recover. `OpenDirectory` raises StorageError.
             raise _unfinished_error(directory, cleaned.base_offset, steps, len(done), error) from error
+        names.have_changed()
 
 
 def require_unchanged(partition: OpenDirectory | Path, files: Iterable[FileIdentity]) -> None:
@@ -87,24 +133,15 @@ def require_unchanged(partition: OpenDirectory | Path, files: Iterable[FileIdent
                 raise LogChangedError(path=directory.path / identity.name, problem=f"{problem} since the plan was made")
 
 
-def _require_unchanged(
-    directory: OpenDirectory, present: Collection[str], cleaned: CleanedSegment, orphans: Collection[str]
-) -> None:
+def _require_unchanged(directory: OpenDirectory, names: NamesInPartition, cleaned: CleanedSegment) -> None:
     require_unchanged(directory, cleaned.replaces)
     # A broker would load a file between the first and the last segment of the group beside the new segment, and an
     # index of the first segment that is not in the plan as an index of the new log.
     known = {identity.name for identity in cleaned.replaces}
     new = {file.name for file in cleaned.files}
     last = max(name.base_offset for name in map(parse_file_name, known | new) if name is not None)
-    for name in present:
-        if name in new - known:
-            raise LogChangedError(path=directory.path / name, problem="appeared since the plan was made")
-        parsed = parse_file_name(name)
-        if parsed is None or parsed.temporary is not Temporary.NO or parsed.suffix is Suffix.SNAPSHOT:
-            continue
-        is_planned = name in known or name in orphans
-        if cleaned.base_offset <= parsed.base_offset <= last and not is_planned:
-            raise LogChangedError(path=directory.path / name, problem="appeared since the plan was made")
+    for name in sorted({*names.between(cleaned.base_offset, last), *(new & names.present)} - known):
+        raise LogChangedError(path=directory.path / name, problem="appeared since the plan was made")
 
 
 def _require_staged(

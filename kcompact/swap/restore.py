@@ -36,7 +36,7 @@ from kcompact.swap.kept_manifest import (
 from kcompact.swap.leftovers import require_nothing_unfinished, staged_status
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.protection import require_project, require_unprotected
-from kcompact.swap.replace import replace_segments
+from kcompact.swap.replace import NamesInPartition, replace_segments
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
 from kcompact.swap.steps import Observer, SyncDir
 
@@ -223,7 +223,7 @@ def put_back(
     names = [file.name for group in verified.groups for file in group.new]
     require_unprotected(partition, names)
     require_project(partition, names)
-    orphans = read_log(partition.path).orphans
+    present = NamesInPartition(partition, read_log(partition.path).orphans)
     identity = identity_of(partition, log_dir)
     staging = create_staging(partition)
     try:
@@ -238,7 +238,13 @@ def put_back(
             complete = {file.staged_as: staged_status(partition, staging, file) for file in segment.files}
             hand_over(partition, staging)
             replace_segments(
-                partition, staging, segment, lock.check, orphans=orphans, complete=complete, after_step=after_step
+                partition,
+                staging,
+                segment,
+                lock.check,
+                complete=complete,
+                names=present,
+                after_step=after_step,
             )
             take_back(partition, staging)
     except RecoveryNeededError:

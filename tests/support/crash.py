@@ -27,7 +27,8 @@ from kcompact.swap import recovery
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoint
 from kcompact.swap.identity import PartitionIdentity
-from kcompact.swap.replace import replace_segments
+from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.replace import NamesInPartition, replace_segments
 from kcompact.swap.staging import create_staging, discard, write_manifest
 from kcompact.swap.steps import Observer, Remove, Rename, Step, SyncDir, replacement_steps
 from tests.support import log_writer
@@ -189,9 +190,10 @@ def stage(directory: Path, staging: str, bases: Sequence[int], *, has_aborted: b
 
 def run_round(scene: Scene, after_step: Observer | None = None) -> None:
     """Do what the cleaner does after everything is staged: swap the groups, write the checkpoint, discard."""
-    orphans = read_log(scene.directory).orphans
-    for cleaned in scene.cleaned:
-        replace_segments(scene.directory, scene.staging, cleaned, lambda: None, orphans=orphans, after_step=after_step)
+    with OpenDirectory(scene.directory) as directory:
+        names = NamesInPartition(directory, read_log(scene.directory).orphans)
+        for cleaned in scene.cleaned:
+            replace_segments(directory, scene.staging, cleaned, lambda: None, names=names, after_step=after_step)
     write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
     discard(scene.directory, scene.staging, after_step=after_step)
 

@@ -104,8 +104,8 @@ def test_with_a_listing_no_name_in_it_is_overwritten(tmp_path: Path) -> None:
             Rename(log_of(100), log_of(0)),
             Remove(log_of(0, DELETED)),
         ]
-        apply_steps(directory, [*steps, Rename(log_of(0), log_of(0, DELETED))], present=directory.names())
+        apply_steps(directory, [*steps, Rename(log_of(0), log_of(0, DELETED))], present=set(directory.names()))
         (tmp_path / log_of(100)).write_text("new")
         with pytest.raises(FileExistsError, match="exists already"):
-            apply_steps(directory, [Rename(log_of(100), log_of(0, DELETED))], present=directory.names())
+            apply_steps(directory, [Rename(log_of(100), log_of(0, DELETED))], present=set(directory.names()))
     assert (tmp_path / log_of(0, DELETED)).read_text() == log_of(100)
