@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -44,6 +46,7 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: Stagin
     """Write groups into the staging directory: complete segments, synced and read back."""
     job = prepared.job
     parts = _written(prepared, groups, staging)
+    parts_of = _by_group(parts)
     sync_s, verify_s = sum(part.sync_s for part in parts), sum(part.verify_s for part in parts)
     pace = Pace(Throttle(job.max_bytes_per_second))
     segments = []
@@ -52,7 +55,7 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: Stagin
         joined = join_parts(
             staging,
             group[0].base_offset,
-            sorted((part for part in parts if part.group == number), key=lambda part: part.part),
+            parts_of[number],
             config=prepared.plan.config,
             aborted=prepared.kept_index[number],
             pace=pace,
@@ -77,6 +80,14 @@ def _written(prepared: PreparedClean, groups: Iterable[int], staging: StagingDir
     return parts
 
 
+def _by_group(parts: Iterable[WrittenPart]) -> dict[int, list[WrittenPart]]:
+    """Return the parts of each group, in order, by its number."""
+    found: dict[int, list[WrittenPart]] = defaultdict(list)
+    for part in sorted(parts, key=lambda part: (part.group, part.part)):
+        found[part.group].append(part)
+    return found
+
+
 def replaced_files(plan: CleanPlan, number: int) -> tuple[FileIdentity, ...]:
     """Return the old files that a group replaces: its logs, its indexes, and all snapshots inside of it.
 
@@ -84,14 +95,10 @@ def replaced_files(plan: CleanPlan, number: int) -> tuple[FileIdentity, ...]:
     another offset was left by an earlier shutdown; a broker deletes it when it loads the log
     (`ProducerStateManager.removeStraySnapshots`).
     """
-    group = plan.groups[number]
-    end_offset = plan.log.end_of(group[-1])
-    snapshots = (
-        identity
-        for offset, identity in sorted(plan.log.snapshots.items())
-        if group[0].base_offset < offset < end_offset
-    )
-    return (*(file for segment in group for file in segment.files), *snapshots)
+    group, snapshots = plan.groups[number], plan.log.snapshots
+    offsets = list(snapshots)
+    inside = offsets[bisect_right(offsets, group[0].base_offset) : bisect_left(offsets, plan.log.end_of(group[-1]))]
+    return (*(file for segment in group for file in segment.files), *(snapshots[offset] for offset in inside))
 
 
 class GroupSize(NamedTuple):
@@ -161,10 +168,10 @@ def count_sizes(prepared: PreparedClean, groups: Sequence[int]) -> list[GroupSiz
 
 def _counted(prepared: PreparedClean, groups: Sequence[int]) -> list[tuple[list[WrittenPart], GroupSize]]:
     """Return the parts that would be written of each group, with its sizes."""
-    plan, written = prepared.plan, _written(prepared, groups, None)
+    plan, parts_of = prepared.plan, _by_group(_written(prepared, groups, None))
     counted = []
     for number in groups:
-        parts = sorted((part for part in written if part.group == number), key=lambda part: part.part)
+        parts = parts_of[number]
         base_offset = plan.groups[number][0].base_offset
         indexes = build_indexes(parts, base_offset, plan.config)
         size = _group_size(prepared, number, [part.size_bytes for part in parts], [len(index) for index in indexes])
@@ -176,9 +183,12 @@ def _counted(prepared: PreparedClean, groups: Sequence[int]) -> list[tuple[list[
 def most_sizes(prepared: PreparedClean) -> list[GroupSize]:
     """Return upper bounds of the sizes of the groups, from what the scan has found. `clean.growth` explains them."""
     interval_bytes = prepared.plan.config.index_interval_bytes
+    bytes_of: dict[int, list[int]] = defaultdict(list)
+    for task in prepared.tasks:
+        bytes_of[task.group].append(task.most_bytes)
     sizes = []
     for number in range(len(prepared.plan.groups)):
-        parts_bytes = [task.most_bytes for task in prepared.tasks if task.group == number]
+        parts_bytes = bytes_of[number]
         # Entries are more than `interval_bytes` apart, and a batch has at least a header. One more time ends the index.
         entries = sum(parts_bytes) // max(interval_bytes + 1, HEADER_BYTES)
         index_bytes = (entries * OFFSET_ENTRY_BYTES, (entries + 1) * TIME_ENTRY_BYTES)

@@ -109,10 +109,11 @@ class LogDir:
 class PartitionLog:
     """One partition directory. `segments` are in ascending order; the last one is the active segment.
 
-    `snapshots` maps offsets to producer snapshots. `orphans` are indexes without a `.log` and `deleted` are `.deleted`
-    files: a broker removes both when it starts, and kcompact leaves them alone. `leftovers` are the `.cleaned` and
-    `.swap` files of an interrupted swap, `staging` the staging directories of interrupted kcompact runs, `foreign` the
-    names that Kafka does not use, `notes` remarks for the user. A log with `damage` can be inspected, but not cleaned.
+    `snapshots` maps offsets, ascending, to producer snapshots. `orphans` are indexes without a `.log` and `deleted` are
+    `.deleted` files: a broker removes both when it starts, and kcompact leaves them alone. `leftovers` are the
+    `.cleaned` and `.swap` files of an interrupted swap, `staging` the staging directories of interrupted kcompact runs,
+    `foreign` the names that Kafka does not use, `notes` remarks for the user. A log with `damage` can be inspected, but
+    not cleaned.
 
     `recovered_from` is None, or the base offset of the first segment that a broker recovers when it starts. Then the
     log is the one that the broker will have, without the torn end and the segments after it.
@@ -485,7 +486,7 @@ def _list_files(files: Files) -> _Listing:
     is_quorum = files.directory.name.startswith(f"{CLUSTER_METADATA_TOPIC}-")
     with storage_errors(files.directory):
         names = files.names()
-    for name in names:
+    for name in sorted(names):
         parsed = parse_file_name(name)
         if STAGING_NAME.fullmatch(name):
             # What is no directory is not kcompact's, and recovery stops at it.
