@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kcompact.cleaner.metrics import greatest_ratio
 from kcompact.cleaner.states import ABORTED, NONE, Event, State, after
-from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
+from kcompact.errors import KcompactError, RecoveryNeededError, RefusedError, StorageError, storage_errors
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.directory import read_log_dir
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
@@ -329,7 +329,16 @@ def _is_candidate(plan: CleanPlan) -> bool:
 
 def _refusal(plan: CleanPlan | None) -> KcompactError | None:
     """Return why a compacted log is never cleaned, None for one that may be. Internal topics are just left out."""
-    return refusal(plan) if plan is not None and _is_candidate(plan) else None
+    if plan is None or not _is_candidate(plan):
+        return None
+    if plan.reason is Reason.LEFTOVERS:
+        return RecoveryNeededError(
+            path=plan.log.directory,
+            problem="an earlier swap is unfinished",
+            files=plan.log.leftovers,
+            hint="Call forget_uncleanable, or shut the cleaner down and start it again: both recover it.",
+        )
+    return refusal(plan)
 
 
 def _is_recent(planned: PlannedPartition, now_ms: int, plan_ms: int) -> bool:

@@ -106,10 +106,12 @@ class Cleaner:
             reset_checkpoint=lambda plan: reset_checkpoint(plan, self._lock_of(plan.log.directory)),
         )
         self._stack = ExitStack()
-        self._locks = Locks(self._stack)
+        self._locks: dict[Path, LogDirLock] = {}
         self._threads: list[CleanerThread] = []
-        self._is_running = False
-        self._stopped = threading.Event()
+        self._stopped = threading.Event()  # A new one for each run: a thread of an earlier run stays stopped.
+        self._stopped.set()
+        self._changing = threading.RLock()
+        """Held by a caller that changes something itself, so that `shutdown` does not return meanwhile."""
 
     def __enter__(self) -> Self:
         self.startup()
@@ -130,46 +132,56 @@ class Cleaner:
         if self._is_running:
             hint = "Call shutdown first."
             raise CleanerStateError(partition="the cleaner", state="running", event="startup", hint=hint)
+        self._threads = []
         try:
             self._logs.forget_offline()
+            locks = Locks(self._stack)
             for log_dir in self._log_dirs:
                 if not log_dir.is_dir():
                     problem = "not a directory" if log_dir.exists() else "no such directory"
                     raise RefusedError(path=log_dir, problem=problem)
-                self._locks.of_log_dir(log_dir)
+                lock = locks.of_log_dir(log_dir)
+                assert lock is not None, "a service takes the locks"
+                self._locks[log_dir] = lock
             for recovered in recover_each(self._logs.directories(), self._begin_recovery).values():
                 if isinstance(recovered, KcompactError):
                     raise recovered
+            self._stopped = threading.Event()
+            for number in range(self._thread_count):
+                thread = CleanerThread(self, number, self._clock(), self._stopped)
+                thread.start()
+                self._threads.append(thread)
         except BaseException:
-            self._release_locks()
+            self.shutdown()
             raise
-        self._is_running = True
-        self._stopped.clear()
-        self._threads = [CleanerThread(self, number, self._clock()) for number in range(self._thread_count)]
-        for thread in self._threads:
-            thread.start()
+
+    @property
+    def _is_running(self) -> bool:
+        return not self._stopped.is_set()
 
     def shutdown(self) -> None:
         """Stop the threads at their next step and release the locks. A swap that has begun is finished."""
-        self._is_running = False
-        self._stopped.set()
+        this = threading.current_thread()
+        if isinstance(this, CleanerThread):  # `on_cleaned` calls this. The thread changes nothing any more.
+            this.has_left.set()
+        with self._changing:
+            self._stopped.set()
         for thread in self._threads:
-            if thread is not threading.current_thread():  # It is, if `on_cleaned` calls this.
-                thread.join()
-        self._release_locks()
+            while thread is not this and thread.is_alive() and not thread.has_left.is_set():
+                thread.join(WAIT_S)
+        self._locks = {}
+        self._stack.close()
 
     def _begin_recovery(self, directory: Path) -> Recovery | RecoveryReport:
         require_unused(directory)
         return begin_recovery(directory, log_dir=directory.parent, lock=self._lock_of(directory))
 
     def _lock_of(self, directory: Path) -> LogDirLock:
-        lock = self._locks.of(directory)
-        assert lock is not None, "a service takes the locks"
+        """Return the lock that `startup` has taken for a partition. Raises CleanerStateError after `shutdown`."""
+        lock = self._locks.get(directory.parent)
+        if lock is None:
+            raise _not_running("a change")
         return lock
-
-    def _release_locks(self) -> None:
-        self._stack.close()
-        self._locks = Locks(self._stack)
 
     # Aborts and pauses
 
@@ -198,33 +210,30 @@ class Cleaner:
 
     @contextmanager
     def truncating(self, partition: TopicPartition, offset: int) -> Iterator[Path]:
-        """Let the block truncate a log to `offset`: its cleaning is aborted before, the checkpoint lowered after.
+        """Let the block truncate a log to `offset`: its cleaning is aborted before, and the checkpoint lowered.
 
-        Yields the directory of the partition. The new checkpoint is at most `offset`, also if the block raises. A log
-        that is truncated without this call is noticed too: its cleaning stops with nothing changed, and it is planned
-        anew. Raises ConfigError for an offset below 0.
-        Rule: `LogManager.truncateTo`, `LogCleanerManager.maybeTruncateCheckpoint`.
+        Yields the directory of the partition. The new checkpoint is at most `offset`, also if the block raises. A low
+        one only costs work. A log that is truncated without this call is noticed too: its cleaning stops with nothing
+        changed, and it is planned anew. Raises ConfigError for an offset below 0, CleanerStateError if the cleaner does
+        not run. Rule: `LogManager.truncateTo`, `LogCleanerManager.maybeTruncateCheckpoint`.
         """
         if offset < 0:
             raise ConfigError(path="offset", problem=f"{offset} is below 0")
         if not self._is_running:
-            hint = "Call startup first: the checkpoint is only written under the lock of the log directory."
-            raise CleanerStateError(partition="the cleaner", state="not running", event="truncating", hint=hint)
+            raise _not_running("truncating")
         directory = self._logs.directory_of(partition)
         self.abort_and_pause_cleaning(partition)
         try:
-            yield directory
-        finally:
-            # The block may have truncated the log before it raised. A checkpoint that is too low only costs work.
-            try:
+            with self._changing:
+                lock = self._lock_of(directory)
                 checkpoint = self.checkpoint_of(partition)
                 if checkpoint is not None and checkpoint > offset:
-                    lock = self._lock_of(directory)
                     lock.check()
                     with OpenDirectory.of_log_dir(directory.parent, lock) as log_dir:
                         write_checkpoint(log_dir, partition, offset)
-            finally:
-                self.resume_cleaning([partition])
+            yield directory
+        finally:
+            self.resume_cleaning([partition])
 
     # Progress
 
@@ -263,8 +272,19 @@ class Cleaner:
         return self._logs.offline_log_dirs
 
     def forget_uncleanable(self, partition: TopicPartition | None = None) -> None:
-        """Try an uncleanable partition again, or all of them."""
-        self._logs.forget_uncleanable(partition)
+        """Try an uncleanable partition again, or all of them, after the recovery of what its swap has left.
+
+        One that cannot be recovered stays uncleanable.
+        """
+        failed: dict[Path, KcompactError] = {}
+        with self._changing:
+            those = [each.directory for name, each in self._logs.uncleanable.items() if partition in (None, name)]
+            if self._is_running:
+                recovered = recover_each(those, self._begin_recovery)
+                failed = {where: each for where, each in recovered.items() if isinstance(each, KcompactError)}
+            self._logs.forget_uncleanable(partition)
+            for directory, problem in failed.items():
+                self._logs.fail(directory, problem, plan=None)
 
     @property
     def thread_failures(self) -> tuple[BaseException, ...]:
@@ -288,13 +308,13 @@ class Cleaner:
 
     def work(self, thread: CleanerThread) -> None:
         """Clean the dirtiest log again and again, and wait for the back-off when there is none."""
-        while self._is_running:
+        while not thread.stopped.is_set():
             is_cleaned = self._clean_dirtiest(thread)
-            if self._options.apply_retention:
-                self._delete_old_segments()
+            if self._options.apply_retention and not thread.stopped.is_set():
+                self._delete_old_segments(thread.stopped)
             self._logs.maintain_uncleanable()
             if not is_cleaned:
-                self._stopped.wait(self._backoff_s)
+                thread.stopped.wait(self._backoff_s)
 
     def _clean_dirtiest(self, thread: CleanerThread) -> bool:
         """Clean the dirtiest log, if there is one, and return whether the next one can follow without a back-off."""
@@ -314,7 +334,7 @@ class Cleaner:
         except CleaningAbortedError:
             return True  # Nothing is half done. The log is planned anew when it is resumed.
         except LogChangedError as problem:
-            self._after_change(directory.parent, problem)
+            self._after_change(directory, problem)
             return False
         except Exception as problem:
             self._logs.fail(directory, as_failure(problem), plan=plan)
@@ -324,10 +344,10 @@ class Cleaner:
         self._on_cleaned(result)
         return True
 
-    def _after_change(self, log_dir: Path, problem: LogChangedError) -> None:
-        """Plan a log anew that was changed during its cleaning. Without its lock, leave a log directory alone."""
-        if not self._lock_of(log_dir).is_in_force():
-            self._logs.take_offline(log_dir, problem)
+    def _after_change(self, directory: Path, problem: LogChangedError) -> None:
+        """Plan a log anew that was changed meanwhile. Without its lock, leave the log directory alone."""
+        if not self._lock_of(directory).is_in_force():
+            self._logs.take_offline(directory.parent, problem)
 
     def _cleaned(self, plan: CleanPlan) -> CleanResult:
         progress = _AbortCheck(self, plan.log.topic_partition)
@@ -341,15 +361,20 @@ class Cleaner:
     def _parallelism(self) -> int:
         return max(1, available_cores() // self._thread_count)
 
-    def _delete_old_segments(self) -> None:
+    def _delete_old_segments(self, stopped: threading.Event) -> None:
         """Delete the old segments of every compacted log that no thread works on, as a broker does after a cleaning."""
         for each in self._logs.grab_deletable():
             assert each.plan is not None, "only a planned log is deletable"
+            is_changed = True
             try:
-                lock = self._lock_of(each.directory)
-                is_changed = bool(apply_retention(each.plan, read_again(each.plan.log), lock, self._options))
+                if stopped.is_set():
+                    is_changed = False
+                else:
+                    lock = self._lock_of(each.directory)
+                    is_changed = bool(apply_retention(each.plan, read_again(each.plan.log), lock, self._options))
+            except LogChangedError as problem:
+                self._after_change(each.directory, problem)
             except Exception as problem:
-                is_changed = True
                 self._logs.fail(each.directory, as_failure(problem), plan=each.plan)
             finally:
                 self._logs.done(each.plan.log.topic_partition, Event.DONE_DELETING, is_changed=is_changed)
@@ -364,9 +389,12 @@ class Cleaner:
 class CleanerThread(threading.Thread):
     """One thread of the cleaner, and what it remembers for the metrics."""
 
-    def __init__(self, cleaner: Cleaner, number: int, started_ms: int) -> None:
+    def __init__(self, cleaner: Cleaner, number: int, started_ms: int, stopped: threading.Event) -> None:
         super().__init__(name=f"kcompact-log-cleaner-thread-{number}", daemon=True)
         self._cleaner = cleaner
+        self.stopped = stopped
+        self.has_left = threading.Event()
+        """Set when the thread changes nothing any more, although it still runs."""
         self.stats = ThreadStats(started_ms=started_ms)
         self.failure: BaseException | None = None
 
@@ -388,6 +416,11 @@ class _AbortCheck(Progress):
 
     def check(self) -> None:
         self._cleaner.check(self._partition)
+
+
+def _not_running(event: str) -> CleanerStateError:
+    hint = "Call startup first: logs are only changed under the locks that it takes."
+    return CleanerStateError(partition="the cleaner", state="not running", event=event, hint=hint)
 
 
 def _bytes_per_second(options: CleanOptions, broker_limit: float) -> int | None:

@@ -34,8 +34,6 @@ class Event(enum.StrEnum):
     """`grabFilthiestCompactedLog`"""
     START_DELETING = "start deleting"
     """`deletableLogs`"""
-    PAUSE_NON_COMPACTED = "pause a non-compacted log"
-    """`pauseCleaningForNonCompactedPartitions`"""
     ABORT_AND_PAUSE = "abort and pause"
     """`abortAndPauseCleaning`"""
     RESUME = "resume"
@@ -76,7 +74,6 @@ _TABLE = (
     # event                      none    in progress  aborted  paused
     (Event.START_CLEANING,       START,  STAY,        STAY,    STAY),
     (Event.START_DELETING,       START,  STAY,        STAY,    STAY),
-    (Event.PAUSE_NON_COMPACTED,  PAUSE,  STAY,        STAY,    STAY),
     (Event.ABORT_AND_PAUSE,      PAUSE,  ABORT,       FAIL,    PAUSE),
     (Event.RESUME,               FAIL,   FAIL,        FAIL,    UNPAUSE),
     (Event.CHECK,                STAY,   STAY,        STOP,    STAY),

@@ -22,7 +22,6 @@ SETTINGS = {"cleanup.policy": "compact", **SPEC.settings}
 METHODS = {
     Event.START_CLEANING: "grabFilthiestCompactedLog",
     Event.START_DELETING: "deletableLogs",
-    Event.PAUSE_NON_COMPACTED: "pauseCleaningForNonCompactedPartitions",
     Event.ABORT_AND_PAUSE: "abortAndPauseCleaning",
     Event.RESUME: "resumeCleaning",
     Event.CHECK: "checkCleaningAborted",
@@ -40,7 +39,6 @@ WAYS: dict[State, list[list[Event]]] = {
     ABORTED: [[Event.START_CLEANING, Event.ABORT_AND_PAUSE], [Event.START_DELETING, Event.ABORT_AND_PAUSE]],
     paused(1): [
         [Event.ABORT_AND_PAUSE],
-        [Event.PAUSE_NON_COMPACTED],
         [Event.START_CLEANING, Event.ABORT_AND_PAUSE, Event.DONE_CLEANING],
     ],
     paused(2): [[Event.ABORT_AND_PAUSE] * 2],

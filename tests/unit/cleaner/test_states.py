@@ -28,7 +28,6 @@ TABLE = [
     # event                     none         in progress  aborted     paused(1)    paused(2)
     (Event.START_CLEANING,      IN_PROGRESS, IN_PROGRESS, ABORTED,    paused(1),   paused(2)),
     (Event.START_DELETING,      IN_PROGRESS, IN_PROGRESS, ABORTED,    paused(1),   paused(2)),
-    (Event.PAUSE_NON_COMPACTED, paused(1),   IN_PROGRESS, ABORTED,    paused(1),   paused(2)),
     (Event.ABORT_AND_PAUSE,     paused(1),   ABORTED,     WRONG,      paused(2),   paused(3)),
     (Event.RESUME,              WRONG,       WRONG,       WRONG,      NONE,        paused(1)),
     (Event.CHECK,               NONE,        IN_PROGRESS, STOP,       paused(1),   paused(2)),
