@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kcompact.bucket.scratch import as_path
@@ -314,8 +315,9 @@ def _swap_wave(
     require_unused(directory.path, [file for segment in plan.log.segments for file in segment.files])
     hand_over(directory, staging)
     names = NamesInPartition(directory, plan.log.orphans)
+    lock_check = partial(lock.check_beside, directory.path, directory.fd())
     for segment in segments:
         check()  # A swap that has begun is always finished.
         if kept is not None:
             kept.has_swapped = True
-        replace_segments(directory, staging, segment, lock.check, complete=complete, names=names)
+        replace_segments(directory, staging, segment, lock_check, complete=complete, names=names)

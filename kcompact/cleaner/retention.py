@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.in_use import require_unused
@@ -74,6 +75,7 @@ def _delete(log: PartitionLog, expired: Sequence[ExpiredSegment], lock: LogDirLo
     with OpenDirectory(log.directory) as directory:
         lock.require_parent_of(directory.path, directory.fd())
         for due in expired:
-            remove_segment(directory, log.files_of(due.segment), lock.check)
+            lock_check = partial(lock.check_beside, directory.path, directory.fd())
+            remove_segment(directory, log.files_of(due.segment), lock_check)
         start_offset = max(log.log_start_offset, log.segments[len(expired)].base_offset)
         start_leader_epochs_at(directory, start_offset)

@@ -100,6 +100,11 @@ class LogDirLock:
                 path=self.path, problem="the lock file was deleted or replaced while kcompact held its lock"
             )
 
+    def check_beside(self, directory: Path, fd: int) -> None:
+        """Raise LogChangedError as `check`, and if an open partition directory was moved to another log directory."""
+        self.check()
+        self.require_parent_of(directory, fd)
+
     def require_parent_of(self, directory: Path, fd: int) -> None:
         """Raise LogChangedError unless an open directory lies in the log directory that is locked."""
         if not os.path.samestat(os.stat("..", dir_fd=fd), self._directory):

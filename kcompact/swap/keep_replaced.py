@@ -92,7 +92,9 @@ class KeptDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._held is not None
-        is_empty = not self._held.names()
+        is_empty = False
+        with suppress(KcompactError, OSError):  # Only an empty directory that stays: no reason to lose the report.
+            is_empty = not self._held.names()
         self._held.__exit__(kind, error, trace)
         if self._is_new and is_empty:
             with suppress(OSError), OpenDirectory(self.path.parent, follow=True) as above:

@@ -9,6 +9,7 @@ the others from their end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -186,11 +187,14 @@ def _stopped(recovery: Recovery, problem: Exception) -> KcompactError:
 
 
 def stopped(directory: OpenDirectory, problem: OSError) -> RecoveryNeededError:
-    """Return the error for a recovery of which a step failed. Raises OSError."""
+    """Return the error for a recovery of which a step failed, with the unfinished files if they can be listed."""
+    files: list[str] = []
+    with suppress(KcompactError, OSError):
+        files = unfinished_names(directory.names())
     return RecoveryNeededError(
         path=directory.path,
         problem=f"recovery stopped: {': '.join((*getattr(problem, '__notes__', ()), problem.strerror or ''))}",
-        files=unfinished_names(directory.names()),
+        files=files,
         hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {shell_word(directory.path)}` again.",
     )
 

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
@@ -241,7 +242,7 @@ def put_back(
                 partition,
                 staging,
                 segment,
-                lock.check,
+                partial(lock.check_beside, partition.path, partition.fd()),
                 complete=complete,
                 names=present,
                 after_step=after_step,

@@ -27,6 +27,7 @@ from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Res
 from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.java_errors import as_py4j_raises, job_error
 from kcompact.engine.spark.master import is_local
+from kcompact.engine.spark.pyspark_private import forget_accumulators
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.engine.spark.task_queue import TASKS_PER_SLOT, Deliver, Piece, TaskQueue
 from kcompact.engine.spark.tasks import (
@@ -241,6 +242,8 @@ class OnSpark:
         except BaseException:
             _cancel(self.sc, group, partial(_has_ended, thread))
             raise
+        finally:
+            report.end(may_get_more=not results)
         report.check()  # The job can have ended since the last look.
         if problems:
             _await_tasks(self.sc, group)
@@ -287,12 +290,14 @@ def queue_of(sc: SparkContext) -> Iterator[TaskQueue]:
             package = sealed(Package.of_this_process())
             sc.setJobGroup(group, "kcompact: partitions")
             tasks = _in_tasks(pieces, slots)
-            rdd = sc.parallelize(tasks, len(tasks))
+            rdd, results = sc.parallelize(tasks, len(tasks)), delivered(sc, deliver)
             try:
                 with as_py4j_raises():
-                    rdd.mapPartitions(partial(run_whole_tasks, package, delivered(sc, deliver))).collect()
+                    rdd.mapPartitions(partial(run_whole_tasks, package, results)).collect()
+                forget_accumulators(results, may_get_more=False)
             except Py4JError:
                 _await_tasks(sc, group)  # The pieces will run again, and not at the same time.
+                forget_accumulators(results, may_get_more=True)
                 raise
 
     queue = TaskQueue(run, partial(_cancel, sc), slots=slots)

@@ -36,6 +36,8 @@ JAVA_CONTEXT = "_jsc"
 """Of a SparkContext: the JavaSparkContext in the JVM."""
 ACCUMULATOR_SERVER = "_accumulatorServer"
 """Of a SparkContext: the `socketserver` that receives the accumulators of finished tasks."""
+ACCUMULATORS = "_accumulatorRegistry"
+"""Of `pyspark.accumulators`: all accumulators of this process, by number. Nothing is ever removed from it."""
 LAUNCH_GATEWAY = "launch_gateway"
 """Of `pyspark.java_gateway`: starts a JVM, or connects to the one that PYSPARK_GATEWAY_PORT and _SECRET name."""
 GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
@@ -166,6 +168,29 @@ def silence_accumulators(sc: SparkContext) -> None:
     server = getattr(sc, ACCUMULATOR_SERVER, None)
     if server is not None:
         server.handle_error = lambda *_: None
+
+
+class _Forgotten:
+    """Takes the place of an accumulator whose job has failed: a task that ends late may still send to it."""
+
+    def __iadd__(self, more: object) -> _Forgotten:
+        return self
+
+
+_FORGOTTEN = _Forgotten()
+
+
+def forget_accumulators(*ended: Any, may_get_more: bool) -> None:
+    """Let PySpark keep nothing of accumulators whose job has ended. Fallback: it keeps them while the process runs.
+
+    `may_get_more`: the job has failed, and its tasks may not have ended. PySpark 4.0 must know their accumulators.
+    """
+    from pyspark import accumulators
+
+    registry = getattr(accumulators, ACCUMULATORS, {})
+    for each in ended:
+        if registry.pop(each.aid, None) is not None and may_get_more:
+            registry[each.aid] = _FORGOTTEN
 
 
 def detach_accumulators(sc: SparkContext) -> None:

@@ -22,6 +22,7 @@ from kcompact.clean.stages import Bucket, Executor, Job, Scan, Stages
 from kcompact.clean.write import write_part
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
+from kcompact.engine.spark.pyspark_private import forget_accumulators
 from kcompact.errors import EngineError, KcompactError, ScratchDamagedError, as_failure
 from kcompact.host.machine import available_cores, default_memory_bytes
 from kcompact.host.throttle import Pace, Throttle
@@ -103,6 +104,10 @@ class Report(NamedTuple):
         except (KcompactError, OSError) as problem:
             self.errors.add([sealed(as_failure(problem))])
 
+    def end(self, *, may_get_more: bool) -> None:
+        """Free what PySpark keeps of it. What it has counted stays."""
+        forget_accumulators(self.errors, self.done_bytes, may_get_more=may_get_more)
+
     def check(self) -> None:
         if self.errors.value:
             error: KcompactError = opened(self.errors.value[0], source=BETWEEN_PROCESSES)
@@ -123,7 +128,7 @@ class Shipped(NamedTuple):
     """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
 
     `stages` are the functions that a scan or a reduction calls. `scratch` is the directory for blocks, None for the
-    shuffle; `staging` that for segments, None in a dry run. `package` is the driver's.
+    shuffle; `staging` that for segments, None in a dry run.
     """
 
     job: Any
@@ -131,13 +136,16 @@ class Shipped(NamedTuple):
     stages: Stages[Any, Any, Any]
     scratch: str | None
     staging: StagingDirectory | None
-    package: Package
 
     @classmethod
     def opened(cls, data: bytes) -> Shipped:
-        """Return what the driver has sealed, if this worker has the same package. Raises as `check_worker`."""
-        shipped: Shipped = _opened(data)
-        follow_driver(shipped.package)
+        """Return what `ship` has sealed, if this worker has the driver's package. Raises as `check_worker`.
+
+        The package comes first and alone: another version may not be able to read the rest.
+        """
+        package, rest = opened(data, source=BETWEEN_PROCESSES)
+        follow_driver(Package(*package))
+        shipped: Shipped = _opened(rest)
         return shipped
 
 
@@ -150,7 +158,8 @@ def ship(
     staging: StagingDirectory | None = None,
 ) -> bytes:
     """Return what the tasks of a job need, sealed. Raises KernelsUnavailableError without the machine code."""
-    return sealed(Shipped(job, throttle, stages, scratch, staging, Package.of_this_process()))
+    package = tuple(Package.of_this_process())
+    return sealed((package, sealed(Shipped(job, throttle, stages, scratch, staging))))
 
 
 class BlockFile(NamedTuple):
@@ -189,7 +198,7 @@ def scan_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> It
     """
     for task in tasks:
         with report.errors_reported():
-            job, throttle, stages, directory, _, _ = Shipped.opened(shipped)
+            job, throttle, stages, directory, _ = Shipped.opened(shipped)
             splits: Sequence[Split] = opened(task, source=BETWEEN_PROCESSES)
             scan = stages.scan(job, splits, Pace(throttle, report.done_bytes.add))
             for bucket, value in _with_summaries(scan):
@@ -247,7 +256,7 @@ def write_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> I
     """Write the parts of each task and yield each `WrittenPart`, sealed."""
     for task in tasks:
         with report.errors_reported():
-            job, throttle, _, _, staging, _ = Shipped.opened(shipped)
+            job, throttle, _, _, staging = Shipped.opened(shipped)
             parts: Sequence[WriteTask] = opened(task, source=BETWEEN_PROCESSES)
             for part in parts:
                 yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))

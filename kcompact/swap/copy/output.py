@@ -202,7 +202,8 @@ class Output:
     def __enter__(self) -> Self:
         """Create the output, take its lock, and mark it as unfinished."""
         try:
-            self._begin()
+            with storage_errors(self.path):
+                self._begin()
         except BaseException:
             self._stack.close()
             raise
