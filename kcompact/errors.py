@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -551,13 +550,6 @@ def as_failure(problem: Exception) -> KcompactError:
         failure = UnexpectedError(problem)
     failure.__cause__ = problem
     return failure
-
-
-def free_frames(problem: BaseException | None) -> None:
-    """Free what the frames of an error that is kept hold. Its traceback can still be printed."""
-    while problem is not None:
-        traceback.clear_frames(problem.__traceback__)
-        problem = problem.__cause__ or problem.__context__
 
 
 def is_forbidden(problem: OSError) -> bool:

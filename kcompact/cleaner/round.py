@@ -44,7 +44,6 @@ from kcompact.errors import (
     PartitionInUseError,
     RecoveryNeededError,
     as_failure,
-    free_frames,
     storage_errors,
 )
 from kcompact.host.disk import Disk
@@ -242,7 +241,6 @@ class Round:
                 done = self._journaled(cleaning)
         except Exception as problem:
             failure = as_failure(problem)
-            free_frames(failure)
             keeps = self.output is not None and not self.output.is_uploaded and not self.options.dry_run
             if keeps and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
@@ -285,7 +283,6 @@ class Round:
         result = self._results.pop(outcome.directory, None)
         if result is None:
             return outcome
-        free_frames(result.stopped_by)
         return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
 
     def _clean_unchanged(self, cleaning: Cleaning) -> SwappedPartition | CleanResult:
