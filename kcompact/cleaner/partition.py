@@ -131,7 +131,7 @@ def _cleaned_after_retention(
     remaining = replace(cleaning, plan=plan_without(cleaning.plan, expired))
     try:
         if remaining.plan.eligible:
-            freed_bytes = freed_by_deleting(log.directory, files, Disk.of(log.directory).block_bytes)
+            freed_bytes = freed_by_deleting(log.directory, files, Disk.of(log.directory))
             cleaned = _cleaned(remaining, stopped_by, freed_bytes=freed_bytes)
             assert isinstance(cleaned, CleanResult), "with retention the checkpoint is written at once"
             result = cleaned

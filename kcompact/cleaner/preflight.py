@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from kcompact.cleaner.cleaning import CleanOptions
-from kcompact.errors import KcompactError, RefusedError, storage_errors
+from kcompact.errors import KcompactError, NotEnoughSpaceError, RefusedError, storage_errors
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import Suffix
-from kcompact.host.disk import Storage
+from kcompact.host.disk import Disk, Storage
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import LogDirLock, require_lockable
 from kcompact.notes import Note, NoteCode
@@ -60,12 +60,15 @@ def _require_changeable(
         require_own_storage(plan.log.directory)
     if to_clean.eligible:
         with OpenDirectory(plan.log.directory) as directory:
+            _require_one_layer(directory, plan.log)
             require_stageable(directory)
             require_same_owners(directory, _models(to_clean))
             require_unprotected(directory, _renamed(to_clean))
             require_project(directory, _renamed(to_clean))
     if expired:
+        _require_space_to_rename(plan.log, expired)
         with OpenDirectory(plan.log.directory) as directory:
+            _require_one_layer(directory, plan.log)
             require_writable(directory)
             require_unprotected(directory, _deletable(plan.log, expired))
             require_project(directory, _deletable(plan.log, expired))
@@ -87,6 +90,25 @@ def require_own_storage(directory: Path) -> None:
             hint="Its locks may not keep a broker on another machine out, and its syncs may not be on a disk. Run "
             "kcompact where the disk is, or write a compacted copy with --output DIR.",
         )
+
+
+def _require_one_layer(directory: OpenDirectory, log: PartitionLog) -> None:
+    """Raise RefusedError on an overlay whose files are on another file system than its directories."""
+    devices = {file.device for segment in log.segments for file in segment.files}
+    if devices != {directory.device} and Storage.of(log.directory).is_overlay:
+        raise RefusedError(
+            path=log.directory,
+            problem="is on an overlay of several file systems, where kcompact changes nothing",
+            hint="What a rename does there cannot be told. Write a compacted copy with --output DIR.",
+        )
+
+
+def _require_space_to_rename(log: PartitionLog, expired: Iterable[ExpiredSegment]) -> None:
+    """Raise NotEnoughSpaceError if an overlay has no space for copies of files to delete: their rename makes them."""
+    disk = Disk.of(log.directory)
+    needed_bytes = sum(disk.file_bytes(file.size_bytes) for due in expired for file in log.files_of(due.segment))
+    if disk.storage.is_overlay and needed_bytes > disk.free_bytes:
+        raise NotEnoughSpaceError(path=log.directory, needed_bytes=needed_bytes, free_bytes=disk.free_bytes)
 
 
 def storage_notes(directories: Iterable[Path]) -> Iterator[Note]:

@@ -24,11 +24,11 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.order import Need, best_order, least_free_bytes, least_free_bytes_of_all
-from kcompact.errors import NotEnoughSpaceError
+from kcompact.errors import KcompactError, NotEnoughSpaceError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.names import time_index_name
 from kcompact.host.disk import Disk, device_of
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, open_regular
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
 from kcompact.swap.copy.output import SHARED_BLOCKS
@@ -41,6 +41,7 @@ _KEPT_DIRECTORY_BLOCKS = 4
 """The same for the directory of kept files."""
 _CHECKPOINT_ENTRY_BYTES = 300
 _KEPT_HINT = "without --keep-replaced less is needed, because deleted files free their space"
+_OVERLAY_DETAIL = "on an overlay also the old files count, because a rename may copy them"
 _POLL_S = 0.2
 _TASK_PARTS = 32
 """A task may fill at most this part of what is free when it begins, unless its partition takes more now."""
@@ -111,7 +112,7 @@ class _Sizes:
             path=self._plan.log.directory,
             needed_bytes=least_bytes - free_bytes + disk.free_bytes,
             free_bytes=disk.free_bytes,
-            detail=worded(_KEPT_HINT) if self._keeps else "",
+            detail=worded(_KEPT_HINT) if self._keeps else _OVERLAY_DETAIL if disk.storage.is_overlay else "",
         )
 
     def wave(self, order: Sequence[int], disk: Disk, *, present_bytes: int) -> Wave:
@@ -125,7 +126,7 @@ class _Sizes:
         wave_bytes, manifest_of_wave_bytes = 0, 0
         staged_bytes, appended_bytes, groups_bytes, freed_bytes = 0, 0, 0, 0
         for number, rest_bytes in zip(order, least_bytes[1:], strict=True):
-            staged_bytes += self._staged_bytes(number, disk)
+            staged_bytes += self._taken_bytes(number, disk)
             appended_bytes = max(appended_bytes, self._content_bytes(self.sizes[number].appended_bytes, disk))
             groups_bytes += self._manifest_bytes[number]
             freed_bytes += needs[number].freed_bytes
@@ -142,7 +143,7 @@ class _Sizes:
     def at_once_bytes(self, disk: Disk) -> int:
         """Return the most space that all groups take in one wave."""
         groups_bytes = sum(self._manifest_bytes.values())
-        staged_bytes = sum(self._staged_bytes(number, disk) for number in self.sizes)
+        staged_bytes = sum(self._taken_bytes(number, disk) for number in self.sizes)
         appended_bytes = max((size.appended_bytes for size in self.sizes.values()), default=0)
         fixed_bytes = self._manifest_space(groups_bytes, disk) + self._names_bytes(disk) + self._end_bytes(disk)
         return staged_bytes + self._content_bytes(appended_bytes, disk) + fixed_bytes
@@ -177,12 +178,12 @@ class _Sizes:
     def _need(self, number: int, disk: Disk) -> Need:
         """Return what a group needs if its old files free nothing."""
         size = self.sizes[number]
-        staged_bytes = self._staged_bytes(number, disk)
+        taken_bytes = self._taken_bytes(number, disk)
         manifest_bytes = self._manifest_space(self._manifest_bytes[number], disk)
         return Need(
-            peak_bytes=staged_bytes + self._content_bytes(size.appended_bytes, disk) + manifest_bytes,
+            peak_bytes=taken_bytes + self._content_bytes(size.appended_bytes, disk) + manifest_bytes,
             manifest_bytes=manifest_bytes,
-            freed_bytes=-staged_bytes,
+            freed_bytes=-taken_bytes,
             keeps_order=size.keeps_order,
         )
 
@@ -190,8 +191,14 @@ class _Sizes:
         """Return the space that the old files of a group free."""
         if number not in self._freed_bytes:
             files = self._segments[number].replaces
-            self._freed_bytes[number] = freed_by_deleting(self._plan.log.directory, files, disk.block_bytes)
+            self._freed_bytes[number] = freed_by_deleting(self._plan.log.directory, files, disk)
         return self._freed_bytes[number]
+
+    def _taken_bytes(self, number: int, disk: Disk) -> int:
+        """Return the space for the new files of a group, and on an overlay for its old ones, which a rename copies."""
+        copied = self._segments[number].replaces if disk.storage.is_overlay else ()
+        copied_bytes = sum(self._content_bytes(file.size_bytes, disk) for file in copied)
+        return self._staged_bytes(number, disk) + copied_bytes
 
     def _staged_bytes(self, number: int, disk: Disk) -> int:
         """Return the space for the new files of a group."""
@@ -202,7 +209,7 @@ class _Sizes:
     def _content_bytes(size_bytes: int, disk: Disk) -> int:
         """Return the space for a file: whole blocks, and what describes them."""
         whole_bytes = disk.file_bytes(size_bytes)
-        return whole_bytes if disk.counts_only_data else with_metadata(whole_bytes)
+        return whole_bytes if disk.storage.counts_only_data else with_metadata(whole_bytes)
 
     def _manifest_space(self, groups_bytes: int, disk: Disk) -> int:
         """Return the space for the manifest of groups that take so many bytes of it."""
@@ -215,7 +222,7 @@ class _Sizes:
         blocks = _DIRECTORY_BLOCKS + (_KEPT_DIRECTORY_BLOCKS if self._keeps else 0)
         # A kept file takes no more of its manifest than a replaced file of that of the swap; both are written anew.
         kept_bytes = 2 * disk.file_bytes(2 * sum(self._manifest_bytes.values())) if self._keeps else 0
-        return kept_bytes + (0 if disk.counts_only_data else blocks * disk.block_bytes)
+        return kept_bytes + (0 if disk.storage.counts_only_data else blocks * disk.block_bytes)
 
     def _end_bytes(self, disk: Disk) -> int:
         """Return the space for the checkpoint, which is written after the last group."""
@@ -240,14 +247,12 @@ def _replacement(plan: CleanPlan, number: int, size: GroupSize) -> CleanedSegmen
     return CleanedSegment(base_offset=base_offset, files=files, replaces=replaced_files(plan, number))
 
 
-def freed_by_deleting(directory: Path, files: Iterable[FileIdentity], block_bytes: int) -> int:
-    """Return the space that deleting files frees. A file with another hard link frees none."""
+def freed_by_deleting(directory: Path, files: Iterable[FileIdentity], disk: Disk) -> int:
+    """Return the space that deleting files frees: none of a file that is not there any more."""
     freed_bytes = 0
     for file in files:
-        with suppress(FileNotFoundError):
-            status = (directory / file.name).lstat()
-            if status.st_nlink == 1:
-                freed_bytes += min(status.st_blocks * 512, -(-status.st_size // block_bytes) * block_bytes)
+        with suppress(KcompactError), open_regular(directory / file.name) as opened:
+            freed_bytes += min(disk.storage.freed_bytes(opened.descriptor), disk.file_bytes(file.size_bytes))
     return freed_bytes
 
 

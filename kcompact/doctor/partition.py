@@ -269,8 +269,10 @@ def _space_findings(plan: CleanPlan) -> Iterator[Finding]:
         sum(segment.size_bytes + segment.index_bytes + segment.time_index_bytes for segment in group)
         for group in plan.groups
     )
-    needed_bytes = int(needed_bytes * _SPACE_FACTOR)
-    free_bytes = Disk.of(plan.log.directory).free_bytes
+    disk = Disk.of(plan.log.directory)
+    free_bytes = disk.free_bytes
+    # On an overlay a rename may copy the old files.
+    needed_bytes = int(needed_bytes * _SPACE_FACTOR) + (needed_bytes if disk.storage.is_overlay else 0)
     if needed_bytes > free_bytes:
         yield Finding(
             kind=Kind.LITTLE_SPACE,

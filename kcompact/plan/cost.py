@@ -220,8 +220,11 @@ def broker_cost(plan: CleanPlan) -> BrokerCost:
     )
 
 
-def cost_here(plan: CleanPlan) -> CostHere:
-    """Return what kcompact reads and writes for the cleanable section, also if it is not eligible."""
+def cost_here(plan: CleanPlan, *, is_on_overlay: bool = False) -> CostHere:
+    """Return what kcompact reads and writes for the cleanable section, also if it is not eligible.
+
+    On an overlay also the old files need space, because a rename may copy them, and deleting them may free none.
+    """
     segments = rewritten_segments(plan)
     groups = group_segments(
         segments,
@@ -231,6 +234,8 @@ def cost_here(plan: CleanPlan) -> CostHere:
     )
     new_bytes = [sum(_most_bytes(plan, segment) for segment in group) for group in groups]
     spaces = [_space_of(plan, group, log_bytes) for group, log_bytes in zip(groups, new_bytes, strict=True)]
+    if is_on_overlay:
+        spaces = [space + _old_space(plan, group) for space, group in zip(spaces, groups, strict=True)]
     shared = _SHARED_BLOCKS * _BLOCK_BYTES if groups else 0
     # Several processors write a group in parts, and while a part is appended to the first one the disk holds it twice.
     appended = max((log_bytes for log_bytes in new_bytes if log_bytes > _UNDIVIDED_BYTES), default=0)
@@ -239,7 +244,7 @@ def cost_here(plan: CleanPlan) -> CostHere:
         log_bytes_read=plan.cleanable_bytes + sum(segment.size_bytes for segment in segments),
         bytes_written_at_most=sum(new_bytes),
         peak_extra_disk_bytes=sum(spaces) + appended + shared,
-        least_extra_disk_bytes=max(spaces, default=0) + shared,
+        least_extra_disk_bytes=(sum if is_on_overlay else max)((0, *spaces)) + shared,
     )
 
 
@@ -254,6 +259,11 @@ def _space_of(plan: CleanPlan, group: Sequence[Segment], log_bytes: int) -> int:
     sizes = (log_bytes, index_bytes, time_index_bytes, txn_index_bytes, _NOTED_BYTES * (len(replaced) + 1))
     blocks = sum(-(-size_bytes // _BLOCK_BYTES) for size_bytes in sizes)
     return blocks * _BLOCK_BYTES + log_bytes // _METADATA_SHARE
+
+
+def _old_space(plan: CleanPlan, group: Sequence[Segment]) -> int:
+    sizes = [file.size_bytes for segment in group for file in plan.log.files_of(segment)]
+    return sum(-(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES + size_bytes // _METADATA_SHARE for size_bytes in sizes)
 
 
 def _most_bytes(plan: CleanPlan, segment: Segment) -> int:

@@ -59,7 +59,7 @@ ONLY_IN = {
     "cryptography": {"config.client.stores"},
     "urllib": {"config.client.tokens", "host.installation"},
     "pyarrow": {"export.arrow", "spark_source.columns", "spark_source.damage"},
-    "fcntl": {"log.lock", "host.access", "bucket.scratch", "engine.spark.scratch"},
+    "fcntl": {"log.lock", "host.access", "host.disk", "bucket.scratch", "engine.spark.scratch"},
     "platformdirs": {"host.user_directories"},
     "subprocess": {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),

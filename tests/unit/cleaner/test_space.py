@@ -179,10 +179,10 @@ def test_what_a_group_needs(
 def test_a_file_with_another_name_frees_no_space(tmp_path: Path) -> None:
     plan = plan_of(log_dsl.parse("log now=10:00\n0: a=*9000 b=1\n2: c=1"), tmp_path / "logs")
     files = replaced_files(plan, 0)
-    freed = freed_by_deleting(plan.log.directory, files, 4096)
+    freed = freed_by_deleting(plan.log.directory, files, Disk(free_bytes=0, block_bytes=4096))
     log = plan.log.directory / plan.segments[0].log_name
     os.link(log, tmp_path / "backup")
-    assert freed_by_deleting(plan.log.directory, files, 4096) == freed - 12_288
+    assert freed_by_deleting(plan.log.directory, files, Disk(free_bytes=0, block_bytes=4096)) == freed - 12_288
 
 
 class Stopped(Progress):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,42 @@ def test_nothing_is_changed_on_shared_storage(kind: str, tmp_path: Path, monkeyp
     assert clean("--output", tmp_path / "out", directory).code == 0
     assert values(tmp_path / "out" / "orders-0") == COMPACTED
     assert kcompact("plan", *COMPACT, directory).code == 0
+
+
+def extents(*rows: tuple[int, int, int]) -> Callable[[int, int, bytearray], None]:
+    """Return an `ioctl` that answers with extents, two at a time: where they begin, their length, and flags."""
+
+    def ioctl(fd: int, request: int, buffer: bytearray) -> None:
+        assert request == 0xC020660B
+        (start,) = struct.unpack_from("=Q", buffer)
+        found = [row for row in rows if row[0] >= start][:2]
+        struct.pack_into("=L", buffer, 20, len(found))
+        for number, (logical, length, flags) in enumerate(found):
+            struct.pack_into("=QQQQQLLLL", buffer, 32 + 56 * number, logical, 0, length, 0, 0, flags, 0, 0, 0)
+
+    return ioctl
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "shared_bytes"),
+    [
+        ("xfs", [(0, 4096, 0x0), (4096, 4096, 0x1)], 0),
+        ("xfs", [(0, 4096, 0x2000), (4096, 4096, 0x1)], 4096),
+        ("btrfs", [(0, 4096, 0x2000), (4096, 4096, 0x0), (8192, 8192, 0x2001)], 12288),
+        ("btrfs", [(0, 4096, 0x2008), (4096, 4096, 0x0), (8192, 8192, 0x0), (65536, 4096, 0x2000)], 8192),
+        ("ext4", [], 0),
+        ("zfs", [], 16384),
+        ("overlay", [], 16384),
+    ],
+)
+def test_shared_extents_are_not_freed(
+    kind: str, rows: list[tuple[int, int, int]], shared_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").write_bytes(bytes(16384))
+    monkeypatch.setattr(fcntl, "ioctl", extents(*rows))
+    with open(tmp_path / "log", "rb") as file:
+        own_bytes = os.fstat(file.fileno()).st_blocks * 512
+        assert Storage(kind).freed_bytes(file.fileno()) == max(0, own_bytes - shared_bytes)
 
 
 def test_an_overlay_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
