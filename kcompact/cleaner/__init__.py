@@ -9,8 +9,8 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     cleaning          the options, and `Cleaning`: all that one partition is cleaned with
     engines           the engine of a round: this process, or Spark
     small_partitions  small partitions are cleaned at the same time
-    ending            the checkpoints of many partitions, written at once, and the removal of their staging
-    recovering        the recovery of many partitions, whose checkpoints are written at once too
+    ending            the end of a cleaning, and the groups in which partitions end together
+    recovering        the recovery of many partitions, which end in such groups too
     in_use            who else uses the partitions: locks, brokers that use another path, readers
     copies            the output of a round, and the copy of one partition
     journal           lines of JSON about each cleaning, written before and after

@@ -8,10 +8,11 @@ from os import PathLike
 from kcompact.bucket.path import require_local_path
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
 from kcompact.clean.stages import Executor, Progress
+from kcompact.cleaner.journal import Journal
 from kcompact.errors import ConfigError
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.deletion import plan_at_turn
+from kcompact.plan.deletion import ExpiredSegment, certainly_expired, due_now, plan_at_turn
 from kcompact.plan.discovery import named_path
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
@@ -24,7 +25,7 @@ class CleanOptions:
 
     `output` is a new or empty directory for a compacted copy; the source is then only read. `keep_replaced` is one that
     gets hard links to the files that are replaced. `journal` is a file that gets lines about each
-    cleaning of a round; None means no journal. With `rebuild_indexes` no index file is read; the plan for
+    cleaning in place; None means no journal. With `rebuild_indexes` no index file is read; the plan for
     `clean_partition` then also needs `plan_partition(rebuild_indexes=True)`. `max_bytes_per_second` limits reading and
     writing together; None means no limit. `memory_bytes` is for all workers together; None means
     `host.machine.default_memory_bytes`. Raises ConfigError for a combination or a number that makes no sense, and for a
@@ -71,6 +72,19 @@ class CleanOptions:
         """Return whether the partitions are only read: a dry run, or a copy."""
         return self.dry_run or self.output is not None
 
+    @property
+    def written_journal(self) -> str | PathLike[str] | None:
+        """Return the journal; None also where nothing is changed in place."""
+        return None if self.only_reads else self.journal
+
+    def would_change(self, plan: CleanPlan) -> bool:
+        """Return whether anything is to be done with a partition."""
+        return plan.eligible or self.output is not None or bool(self.to_delete(plan))
+
+    def to_delete(self, plan: CleanPlan) -> tuple[ExpiredSegment, ...]:
+        """Return the segments that are deleted by retention."""
+        return certainly_expired(due_now(plan), plan.config) if self.apply_retention else ()
+
     def turn(self, plan: CleanPlan) -> CleanPlan:
         """Return the plan by which a partition is cleaned or not: with retention that of what it leaves."""
         return plan_at_turn(plan) if self.apply_retention else plan
@@ -82,7 +96,7 @@ class Cleaning:
 
     `lock` is the held lock of the log directory. Only a dry run and a copy need no lock. `output` is the output of a
     round with `options.output`, entered except in a dry run; without it the partition is copied on its own. `keep` is
-    the same for `options.keep_replaced`.
+    the same for `options.keep_replaced`. `journal` gets lines if anything is to be changed.
     """
 
     plan: CleanPlan
@@ -92,6 +106,7 @@ class Cleaning:
     progress: Progress = field(default_factory=Progress)
     output: Output | None = None
     keep: KeptDirectory | None = None
+    journal: Journal | None = None
 
     @property
     def held_lock(self) -> LogDirLock:

@@ -1,11 +1,6 @@
-"""The end of a cleaning: the checkpoint, then the removal of the staging directory. Many cleanings end together.
+"""The end of a cleaning, and the groups in which partitions end together: cleaned ones, and recovered ones.
 
-The checkpoints of all partitions of a log directory are one file. To write it for each of thousands of partitions takes
-longer than to clean them, so the partitions that are cleaned side by side end in groups: one read and one write.
-
-A checkpoint may lag, it may never lead. A partition joins a group when all its segments are replaced and synced. Its
-staging directory, with the manifest that has the new offset, stays until the checkpoint of the group is synced. So
-after a stop at any instant recovery finds the offset and writes it.
+All checkpoints of a log directory are one file, so `swap.ending` writes those of a group at once.
 """
 
 from __future__ import annotations
@@ -14,17 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
+from typing import Generic, TypeVar
 
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError, as_failure
-from kcompact.format.names import TopicPartition
 from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.swap.checkpoint import write_checkpoints
+from kcompact.swap import ending
+from kcompact.swap.ending import Ended, Ending, Present
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.staging import discard
@@ -35,6 +32,8 @@ MOST_WAIT_S = 1.0
 """How long a partition waits for others, until the next one joins. A killed run leaves them to recovery."""
 _DESCRIPTORS_OF_ONE = 8
 """So many descriptors this process may have for each partition of a group."""
+
+Partition = TypeVar("Partition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,62 +49,44 @@ class SwappedPartition:
     staging: str
     result: CleanResult
 
+    @property
+    def ending(self) -> Ending:
+        """What ends the cleaning."""
+        return Ending(
+            directory=self.directory,
+            log_dir=self.cleaning.plan.log.log_dir.path,
+            lock=self.cleaning.held_lock,
+            offset_due=self._offset_due,
+            discard=partial(discard, self.directory, self.staging, is_complete=True),
+        )
+
+    def _offset_due(self, present: Present) -> int:
+        require_unchanged(self.directory, untouched(self.cleaning.plan))
+        return self.cleaning.plan.first_uncleanable_offset
+
 
 def end(partitions: Sequence[SwappedPartition]) -> list[CleanResult]:
     """Write the checkpoints of partitions, remove their staging directories, and return the results in their order.
 
-    One write for each log directory. A partition that has changed meanwhile, or lost its lock, gets no checkpoint, and
-    does not keep the others from theirs. Raises nothing: a result says what was not possible.
+    A partition that has changed meanwhile, or lost its lock, gets no checkpoint. The partitions of one call have the
+    same journal, which gets their last lines. Raises nothing: a result says what was not possible.
     """
-    problems: dict[int, Exception] = {}
-    by_log_dir: dict[int, list[int]] = {}
-    for number, each in enumerate(partitions):
-        by_log_dir.setdefault(id(each.cleaning.held_lock), []).append(number)
-    for numbers in by_log_dir.values():
-        problems |= _write_checkpoints(partitions, numbers)
-    return [_ended(each, problems.get(number)) for number, each in enumerate(partitions)]
+    how = zip(partitions, ending.end([each.ending for each in partitions]), strict=True)
+    results = [_result(each, found) for each, found in how]
+    journal = partitions[0].cleaning.journal
+    return results if journal is None else journal.end(results)
 
 
-def _write_checkpoints(partitions: Sequence[SwappedPartition], numbers: Sequence[int]) -> dict[int, Exception]:
-    """Write the checkpoints of the partitions of one log directory. Return why some were not written."""
-    problems: dict[int, Exception] = {}
-    offsets: dict[TopicPartition, int] = {}
-    lock = partitions[numbers[0]].cleaning.held_lock
-    try:
-        lock.check()
-        for number in numbers:
-            plan = partitions[number].cleaning.plan
-            try:
-                require_unchanged(partitions[number].directory, untouched(plan))
-            except Exception as problem:
-                problems[number] = problem
-            else:
-                offsets[plan.log.topic_partition] = plan.first_uncleanable_offset
-        if offsets:
-            log_dir = partitions[numbers[0]].cleaning.plan.log.log_dir.path
-            with OpenDirectory.of_log_dir(log_dir, lock) as opened_log_dir:
-                write_checkpoints(opened_log_dir, offsets)
-    except Exception as problem:
-        return {number: problems.get(number, problem) for number in numbers}
-    return problems
-
-
-def _ended(partition: SwappedPartition, problem: Exception | None) -> CleanResult:
-    """Remove the staging directory, unless recovery needs its manifest to write the checkpoint. Return the result."""
-    result, path = partition.result, partition.cleaning.plan.log.directory
-    with partition.directory as directory:
-        if problem is not None:
-            unwritten = CheckpointNotWrittenError(path=path, problem=as_failure(problem))
-            return replace(result, status=Status.CHECKPOINT_NOT_WRITTEN, stopped_by=unwritten)
-        try:
-            discard(directory, partition.staging, is_complete=True)
-        except (StorageError, NotEnoughSpaceError) as stays:
-            why = str(stays).splitlines()[0]
-            note = Note.of(NoteCode.STAGING_STAYS, path=directory.path / partition.staging, why=why)
-            return replace(result, notes=(*result.notes, note))
-        except Exception as failed:
-            return replace(result, stopped_by=as_failure(failed))
-    return result
+def _result(partition: SwappedPartition, found: Ended) -> CleanResult:
+    result, path = partition.result, partition.directory.path
+    if found.unwritten is not None:
+        unwritten = CheckpointNotWrittenError(path=path, problem=as_failure(found.unwritten))
+        return replace(result, status=Status.CHECKPOINT_NOT_WRITTEN, stopped_by=unwritten)
+    if isinstance(found.stays, StorageError | NotEnoughSpaceError):
+        why = str(found.stays).splitlines()[0]
+        note = Note.of(NoteCode.STAGING_STAYS, path=path / partition.staging, why=why)
+        return replace(result, notes=(*result.notes, note))
+    return result if found.stays is None else replace(result, stopped_by=as_failure(found.stays))
 
 
 def untouched(plan: CleanPlan) -> list[FileIdentity]:
@@ -119,21 +100,20 @@ def most_together() -> int:
     return min(MOST_TOGETHER, most_at_once(_DESCRIPTORS_OF_ONE))
 
 
-class EndingGroups:
+class EndingGroups(Generic[Partition]):
     """Ends partitions in groups: as soon as there are enough of them, or the oldest has waited long enough.
 
-    `ended` receives the results of a group. The end of a `with` block ends the last group, also after an error. Safe
-    for several threads.
+    `end` ends a group. The end of a `with` block ends the last one, also after an error. Safe for several threads.
     """
 
-    def __init__(self, ended: Callable[[Sequence[CleanResult]], None]) -> None:
-        self._ended = ended
+    def __init__(self, end: Callable[[Sequence[Partition]], None]) -> None:
+        self._end = end
         self._most_together = most_together()
-        self._waiting: list[SwappedPartition] = []
+        self._waiting: list[Partition] = []
         self._waiting_since = 0.0
         self._changing = threading.Lock()
 
-    def __enter__(self) -> EndingGroups:
+    def __enter__(self) -> EndingGroups[Partition]:
         return self
 
     def __exit__(
@@ -141,7 +121,7 @@ class EndingGroups:
     ) -> None:
         self.end()
 
-    def add(self, partition: SwappedPartition) -> None:
+    def add(self, partition: Partition) -> None:
         """End the partition with the next group, at once if that is due."""
         with self._changing:
             if not self._waiting:
@@ -157,4 +137,4 @@ class EndingGroups:
         with self._changing:
             group, self._waiting = self._waiting, []
         if group:
-            self._ended(end(group))
+            self._end(group)

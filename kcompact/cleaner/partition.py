@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import copy_partition, is_left_as_it_is
 from kcompact.cleaner.ending import SwappedPartition, end, untouched
 from kcompact.cleaner.in_use import require_unused
+from kcompact.cleaner.journal import Journal, journal_at
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status, SwappedGroups
 from kcompact.cleaner.preflight import obstacle
 from kcompact.cleaner.retention import apply_retention, make_space, notes_on_active
@@ -37,6 +38,7 @@ from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededEr
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
+from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, plan_without, retention_comes_first
 from kcompact.plan.partition import refusal, retention_refusal
@@ -66,7 +68,10 @@ def clean_partition(
     half-way. If only the checkpoint could not be written, the result says so and has the error as `stopped_by`.
     """
     options, progress = options or CleanOptions(), progress or Progress()
-    return perform(Cleaning(plan=plan, executor=executor, lock=lock, options=options, progress=progress))
+    with journal_at(options.written_journal, [plan.log.directory]) as journal:
+        return perform(
+            Cleaning(plan=plan, executor=executor, lock=lock, options=options, progress=progress, journal=journal)
+        )
 
 
 def perform(cleaning: Cleaning) -> CleanResult:
@@ -80,6 +85,39 @@ def swap_in(cleaning: Cleaning) -> SwappedPartition | CleanResult:
 
     With retention the checkpoint is written here, because segments are deleted after it. Raises as `clean_partition`.
     """
+    with _failure_in_journal(cleaning, to_replace=cleaning.options.turn(cleaning.plan).segments) as journal:
+        done = _swapped_in(cleaning)
+    return done if journal is None or isinstance(done, SwappedPartition) else journal.end([done])[0]
+
+
+def delete_old_segments(cleaning: Cleaning) -> CleanResult:
+    """Delete what retention deletes now, and clean nothing. Raises as `clean_partition`."""
+    with _failure_in_journal(cleaning, to_replace=()) as journal:
+        done = _skip(cleaning)
+    return done if journal is None else journal.end([done])[0]
+
+
+@contextmanager
+def _failure_in_journal(cleaning: Cleaning, *, to_replace: Sequence[Segment]) -> Iterator[Journal | None]:
+    """Write the first line of the journal, without which nothing is changed, and of a block that fails the last one.
+
+    Yields the journal, None without one and if nothing is to be changed. Raises StorageError.
+    """
+    journal, plan, options = cleaning.journal, cleaning.plan, cleaning.options
+    to_delete = options.to_delete(plan)
+    if journal is None or not (to_replace or to_delete):
+        yield None
+        return
+    fields = {name: value for name, value in asdict(options).items() if name != "journal"}
+    journal.begin(plan, fields, to_replace=to_replace, to_delete=to_delete)
+    try:
+        yield journal
+    except Exception as problem:
+        journal.fail(plan.log.directory, as_failure(problem))
+        raise
+
+
+def _swapped_in(cleaning: Cleaning) -> SwappedPartition | CleanResult:
     options = cleaning.options
     if options.rebuild_indexes:
         plan = cleaning.plan
@@ -212,7 +250,7 @@ def _cleaned_by(
         swapped = _written_and_swapped(cleaning, writing, kept)
     if not options.apply_retention:
         return replace(swapped, result=completed(swapped.result, plan.log))
-    (result,) = end([swapped])
+    (result,) = end([replace(swapped, cleaning=replace(cleaning, journal=None))])  # `swap_in` writes its last line.
     if result.stopped_by is not None:
         return completed(result, plan.log)
     after = read_again(plan.log)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from kcompact.cleaner.ending import most_together
+from kcompact.cleaner.ending import EndingGroups
+from kcompact.cleaner.journal import Journal
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.swap.recovery_end import Recovery, RecoveryReport, end_recoveries
 
@@ -18,23 +19,23 @@ def recover_each(
     directories: Iterable[Path],
     begin: Callable[[Path], Recovery | RecoveryReport | None],
     *,
+    journal: Journal | None = None,
     uninterrupted: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Recovered:
     """Recover partitions and return what was done with each. `begin` calls `begin_recovery`, or returns None.
 
-    The end of a group is a block of `uninterrupted()`. After an interrupt the next recovery ends what has not ended.
+    The end of a group is a block of `uninterrupted()`. The journal gets a line about each partition that was changed.
     """
     recovered: Recovered = {}
-    waiting: dict[Path, Recovery] = {}
-    most = most_together()
 
-    def end() -> None:
+    def keep(reports: Recovered) -> None:
+        recovered.update(reports if journal is None else journal.recovered(reports))
+
+    def end(group: Sequence[Recovery]) -> None:
         with uninterrupted():
-            group = dict(waiting)
-            waiting.clear()
-            recovered.update(zip(group, end_recoveries(list(group.values())), strict=True))
+            keep(dict(zip((each.directory.path for each in group), end_recoveries(group), strict=True)))
 
-    try:
+    with EndingGroups(end) as groups:
         for directory in directories:
             try:
                 with storage_errors(directory):
@@ -43,14 +44,7 @@ def recover_each(
                 recovered[directory] = problem
                 continue
             if isinstance(begun, Recovery):
-                waiting[directory] = begun
+                groups.add(begun)
             elif begun is not None:
-                recovered[directory] = begun
-            if len(waiting) >= most:
-                end()
-        end()
-    finally:
-        for each in waiting.values():
-            with suppress(KcompactError, OSError), each.directory:
-                pass
+                keep({directory: begun})
     return recovered

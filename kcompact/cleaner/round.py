@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 from kcompact.clean.stages import Executor, Progress, RoundProgress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
-from kcompact.cleaner.ending import EndingGroups, SwappedPartition
+from kcompact.cleaner.ending import EndingGroups, SwappedPartition, end
 from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions, engine_options
 from kcompact.cleaner.in_use import Locks, UseCheck
-from kcompact.cleaner.journal import Journal
+from kcompact.cleaner.journal import Journal, journal_at
 from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status
 from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.preflight import storage_notes
@@ -53,7 +53,6 @@ from kcompact.log.files import FileIdentity
 from kcompact.log.lock import require_local
 from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchanged
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import due_now
 from kcompact.plan.discovery import canonical, find_partitions, source_path
 from kcompact.plan.options import PlanOptions
@@ -134,10 +133,6 @@ class Round:
     journal: Journal | None
     _full: NotEnoughSpaceError | None = field(default=None, init=False)
     """Of a round of copying: the first lack of space. What is not begun by then would fill the disk again."""
-    _results: dict[Path, CleanResult] = field(default_factory=dict, init=False)
-    """The results of partitions that have ended."""
-    _in_journal: set[Path] = field(default_factory=set, init=False)
-    """The partitions with a first line in the journal."""
 
     @property
     def engine(self) -> EngineChoice | None:
@@ -193,29 +188,35 @@ class Round:
             def clean_run(outcomes: Sequence[PartitionOutcome]) -> list[PartitionOutcome]:
                 return list(small_side_by_side(outcomes, clean, how))
 
+            def end_group(group: Sequence[SwappedPartition]) -> None:
+                results.update((each.directory, each) for each in end(group))
+
+            def with_result(outcome: PartitionOutcome) -> PartitionOutcome:
+                result = results.pop(outcome.directory, None)
+                return outcome if result is None else _with_result(outcome, result)
+
+            results: dict[Path, CleanResult] = {}
+            groups = EndingGroups(end_group)
             how = _side_by_side(self.engines, self.options)
             # Those that only lose old segments come first, so that the others have more space.
             only_deleted = sum(_only_loses_segments(each, self.options) for each in self.outcomes)
-            with EndingGroups(self._ended) as groups:
+            with groups:
                 cleaned = clean_run(self.outcomes[:only_deleted]) + clean_run(self.outcomes[only_deleted:])
-            cleaned = [self._with_result(each) for each in cleaned]
+            cleaned = [with_result(each) for each in cleaned]
             if not self.options.only_reads and self.keep is None:
 
                 def clean_now(outcome: PartitionOutcome) -> PartitionOutcome:
                     with groups:
                         outcome = clean(outcome)
-                    return self._with_result(outcome)
+                    return with_result(outcome)
 
                 _clean_what_fits_now(cleaned, clean_now)
             yield from cleaned
 
     def _clean_one(
-        self, outcome: PartitionOutcome, executor: Executor, progress: Progress, groups: EndingGroups
+        self, outcome: PartitionOutcome, executor: Executor, progress: Progress, groups: EndingGroups[SwappedPartition]
     ) -> PartitionOutcome:
-        """Clean one partition and return it with the result or the error.
-
-        A partition that waits for its checkpoint is returned as it is: `_ended` gets its result.
-        """
+        """Clean one partition and return it with the result or the error; as it is, if it waits for its checkpoint."""
         if outcome.plan is None or outcome.error is not None or outcome.result is not None:
             return outcome
         try:
@@ -237,53 +238,21 @@ class Round:
                     progress=progress,
                     output=self.output,
                     keep=self.keep,
+                    journal=self.journal,
                 )
-                done = self._journaled(cleaning)
+                done = self._clean_unchanged(cleaning)
         except Exception as problem:
             failure = as_failure(problem)
             keeps = self.output is not None and not self.output.is_uploaded and not self.options.dry_run
             if keeps and isinstance(failure, NotEnoughSpaceError):
                 self._full = failure
             return replace(outcome, error=failure)
-        if isinstance(done, SwappedPartition):
-            groups.add(done)
-            if not is_small:
-                groups.end()
-        else:
-            self._ended([done])
+        if not isinstance(done, SwappedPartition):
+            return _with_result(outcome, done)
+        groups.add(done)
+        if not is_small:
+            groups.end()
         return outcome
-
-    def _journaled(self, cleaning: Cleaning) -> SwappedPartition | CleanResult:
-        """Clean one partition after its first line of the journal, without which nothing is cleaned."""
-        plan = cleaning.plan
-        if self.journal is None or not self._would_change(plan):
-            return self._clean_unchanged(cleaning)
-        self.journal.begin(plan)
-        self._in_journal.add(plan.log.directory)
-        try:
-            return self._clean_unchanged(cleaning)
-        except Exception as problem:
-            with suppress(KcompactError):
-                self.journal.fail(plan, as_failure(problem))
-            raise
-
-    def _ended(self, results: Sequence[CleanResult]) -> None:
-        """Write the last lines of the journal of some partitions, and keep their results."""
-        begun = [each for each in results if each.directory in self._in_journal]
-        if self.journal is not None and begun:
-            try:
-                self.journal.end(begun)
-            except KcompactError as problem:
-                why = str(problem).splitlines()[0]
-                results = [replace(each, notes=(*each.notes, _incomplete_journal(each, why))) for each in results]
-        self._results.update((each.directory, each) for each in results)
-
-    def _with_result(self, outcome: PartitionOutcome) -> PartitionOutcome:
-        """Return a partition with the result of its cleaning, if it has ended."""
-        result = self._results.pop(outcome.directory, None)
-        if result is None:
-            return outcome
-        return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
 
     def _clean_unchanged(self, cleaning: Cleaning) -> SwappedPartition | CleanResult:
         """Clean by a plan; beside a running broker, by a new plan if the planned segments were changed meanwhile."""
@@ -309,14 +278,13 @@ class Round:
         """Return a partition that is not cleaned because of a problem of the round; skipped if it needs no cleaning."""
         if outcome.plan is None or outcome.error is not None or outcome.result is not None:
             return outcome
-        if self._would_change(outcome.plan):
+        if self.options.would_change(outcome.plan):
             return replace(outcome, error=problem)
         return replace(outcome, result=_skipped(outcome))
 
-    def _would_change(self, plan: CleanPlan) -> bool:
-        if plan.eligible or self.options.output is not None:
-            return True
-        return self.options.apply_retention and bool(due_now(plan))
+
+def _with_result(outcome: PartitionOutcome, result: CleanResult) -> PartitionOutcome:
+    return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
 
 
 def _engine_of(
@@ -340,10 +308,6 @@ def _engine_of(
 def _side_by_side(engine: Engine, options: CleanOptions) -> SideBySide:
     # The limit on bytes per second holds for one cleaning.
     return engine.side_by_side._replace(threads=1) if options.max_bytes_per_second is not None else engine.side_by_side
-
-
-def _incomplete_journal(result: CleanResult, why: str) -> Note:
-    return Note.of(NoteCode.JOURNAL_INCOMPLETE, name=result.directory.name, why=why)
 
 
 def _skipped(outcome: PartitionOutcome) -> CleanResult:
@@ -377,18 +341,18 @@ def begin_round(
         keep = None if options.keep_replaced is None else KeptDirectory(Path(options.keep_replaced), directories)
         locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
         in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
-        planned = [*_planned(directories, plan_options, locks, in_use, uninterrupted), *unusable]
+        journal = stack.enter_context(journal_at(options.written_journal, directories))
+        planned = [*_planned(directories, plan_options, locks, in_use, journal, uninterrupted), *unusable]
         planned = [replace(each, applies_retention=options.apply_retention) for each in planned]
         outcomes = _in_order(planned, {canonical(path) for path in paths}, options, output)
         engine = _engine_of(outcomes, options, engine_options, output, stack)
         if output is not None and not engine.copies_in_tasks:  # A task looks itself.
             require_space_for_copies(output, outcomes, _side_by_side(engine, options))
-        journal = None
         if not options.only_reads:
             require_plausible_clock(outcomes, plan_options)
         changed = [] if options.only_reads else _log_dirs_to_change(outcomes, options)
-        if options.journal is not None and changed:
-            journal = stack.enter_context(Journal(Path(options.journal), directories, options))
+        if journal is not None and changed:
+            journal.open()
         doubts = (*time_notes(outcomes, plan_options), *setting_doubts(outcomes, plan_options.overrides))
         yield Round(
             outcomes=tuple(outcomes),
@@ -480,6 +444,7 @@ def _planned(
     options: PlanOptions,
     locks: Locks,
     in_use: UseCheck,
+    journal: Journal | None,
     uninterrupted: Callable[[], AbstractContextManager[None]],
 ) -> list[PartitionOutcome]:
     """Lock, recover and plan each partition that no broker uses."""
@@ -512,7 +477,7 @@ def _planned(
             return begin_recovery(directory, log_dir=directory.parent, lock=lock, before=partial(look, ()))
 
     # Before the first plan, because recovery writes checkpoints.
-    recovered = recover_each(directories, begin, uninterrupted=uninterrupted)
+    recovered = recover_each(directories, begin, journal=journal, uninterrupted=uninterrupted)
 
     def visit(directory: Path) -> PartitionOutcome:
         report = recovered.get(directory)
@@ -521,7 +486,9 @@ def _planned(
         with looking(directory) as look:
             plan = planner.plan(directory)
         look([file for segment in plan.log.segments for file in segment.files])
-        return PartitionOutcome.of(plan if plan.log.log_dir.is_log_dir else _noted_as_copy(plan))
+        notes = [*plan.log.notes, *(() if report is None else report.notes)]
+        notes += [] if plan.log.log_dir.is_log_dir else [Note.of(NoteCode.COMPLETE_COPY)]
+        return PartitionOutcome.of(replace(plan, log=replace(plan.log, notes=tuple(notes))))
 
     outcomes = walk_partitions(directories, visit, PartitionOutcome.failed)
     return [replace(each, recovered=_recovered(recovered.get(each.directory))) for each in outcomes]
@@ -530,11 +497,6 @@ def _planned(
 def _recovered(report: RecoveryReport | KcompactError | None) -> str | None:
     """Return what recovery did in a word, None for nothing."""
     return report.action if isinstance(report, RecoveryReport) and report.changed else None
-
-
-def _noted_as_copy(plan: CleanPlan) -> CleanPlan:
-    note = Note.of(NoteCode.COMPLETE_COPY)
-    return replace(plan, log=replace(plan.log, notes=(*plan.log.notes, note)))
 
 
 def _refused(

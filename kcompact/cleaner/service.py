@@ -22,12 +22,12 @@ from typing import Self
 from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.in_use import Locks, require_unused
+from kcompact.cleaner.journal import Journal, journal_at
 from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
 from kcompact.cleaner.outcome import CleanResult
-from kcompact.cleaner.partition import perform, reset_checkpoint
+from kcompact.cleaner.partition import delete_old_segments, perform, reset_checkpoint
 from kcompact.cleaner.recovering import recover_each
-from kcompact.cleaner.retention import apply_retention
 from kcompact.cleaner.round import with_overrides
 from kcompact.cleaner.states import Event, State
 from kcompact.config.broker_config import UNKNOWN_BROKER
@@ -107,6 +107,7 @@ class Cleaner:
         )
         self._stack = ExitStack()
         self._locks: dict[Path, LogDirLock] = {}
+        self._journal: Journal | None = None
         self._threads: list[CleanerThread] = []
         self._stopped = threading.Event()  # A new one for each run: a thread of an earlier run stays stopped.
         self._stopped.set()
@@ -143,7 +144,11 @@ class Cleaner:
                 lock = locks.of_log_dir(log_dir)
                 assert lock is not None, "a service takes the locks"
                 self._locks[log_dir] = lock
-            for recovered in recover_each(self._logs.directories(), self._begin_recovery).values():
+            directories = self._logs.directories()
+            self._journal = self._stack.enter_context(journal_at(self._options.journal, directories))
+            if self._journal is not None:
+                self._journal.open()
+            for recovered in recover_each(directories, self._begin_recovery, journal=self._journal).values():
                 if isinstance(recovered, KcompactError):
                     raise recovered
             self._stopped = threading.Event()
@@ -280,7 +285,7 @@ class Cleaner:
         with self._changing:
             those = [each.directory for name, each in self._logs.uncleanable.items() if partition in (None, name)]
             if self._is_running:
-                recovered = recover_each(those, self._begin_recovery)
+                recovered = recover_each(those, self._begin_recovery, journal=self._journal)
                 failed = {where: each for where, each in recovered.items() if isinstance(each, KcompactError)}
             self._logs.forget_uncleanable(partition)
             for directory, problem in failed.items():
@@ -350,13 +355,22 @@ class Cleaner:
             self._logs.take_offline(directory.parent, problem)
 
     def _cleaned(self, plan: CleanPlan) -> CleanResult:
-        progress = _AbortCheck(self, plan.log.topic_partition)
-        executor = InProcess(progress=progress, parallelism=self._parallelism(), throttle=self._throttle)
-        lock = self._lock_of(plan.log.directory)
         # Old segments are deleted after each choice, as a broker does, and not only with a cleaning.
+        return perform(self._cleaning(plan, apply_retention=False))
+
+    def _cleaning(self, plan: CleanPlan, *, apply_retention: bool) -> Cleaning:
+        progress = _AbortCheck(self, plan.log.topic_partition)
         memory_bytes = (self._options.memory_bytes or default_memory_bytes()) // self._thread_count
-        options = replace(self._options, apply_retention=False, max_bytes_per_second=None, memory_bytes=memory_bytes)
-        return perform(Cleaning(plan=plan, executor=executor, lock=lock, options=options, progress=progress))
+        return Cleaning(
+            plan=plan,
+            executor=InProcess(progress=progress, parallelism=self._parallelism(), throttle=self._throttle),
+            lock=self._lock_of(plan.log.directory),
+            options=replace(
+                self._options, apply_retention=apply_retention, max_bytes_per_second=None, memory_bytes=memory_bytes
+            ),
+            progress=progress,
+            journal=self._journal,
+        )
 
     def _parallelism(self) -> int:
         return max(1, available_cores() // self._thread_count)
@@ -370,8 +384,8 @@ class Cleaner:
                 if stopped.is_set():
                     is_changed = False
                 else:
-                    lock = self._lock_of(each.directory)
-                    is_changed = bool(apply_retention(each.plan, read_again(each.plan.log), lock, self._options))
+                    plan = replace(each.plan, log=read_again(each.plan.log))
+                    is_changed = bool(delete_old_segments(self._cleaning(plan, apply_retention=True)).expired)
             except LogChangedError as problem:
                 self._after_change(each.directory, problem)
             except Exception as problem:

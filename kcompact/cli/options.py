@@ -321,6 +321,16 @@ replicas = click.option(
 )
 
 
+def journal(*, what: str) -> Callable[[Function], Function]:
+    """The option `--journal` of a command that writes a line about `what`."""
+    return click.option(
+        "--journal",
+        type=NamedPath(dir_okay=False),
+        metavar="FILE",
+        help=f"Append a line of JSON {what}. Default: ~/.local/state/kcompact/journal.jsonl.",
+    )
+
+
 def memory(*, what: str) -> Callable[[Function], Function]:
     """Return a decorator that adds --memory. `what` says in its help what the memory is for."""
     return click.option(

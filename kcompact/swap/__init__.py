@@ -12,7 +12,8 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only
     replace          replaces one group of segments
     leftovers        finds the files that an interrupted round left
     recovery         finishes or undoes an interrupted round after a crash
-    recovery_end     the checkpoints of recoveries, and the removal of their staging directories
+    recovery_end     what a recovery reports, and the checkpoint of the interrupted round
+    ending           the checkpoints of partitions, written at once, and the removal of their staging directories
     keep_replaced    the directory of `--keep-replaced`, and its hard links to the files that a cleaning replaces
     kept_manifest    the manifest of these links
     restore          puts kept segments back

@@ -84,8 +84,6 @@ class KeptDirectory:
                 raise _not_empty(self.path)
             os.fchmod(self._held.fd(), 0o700)
             apply_steps(self._held, (SyncDir(),))
-            with OpenDirectory(self.path.parent, follow=True) as above:
-                apply_steps(above, (SyncDir(),))
         return self
 
     def __exit__(

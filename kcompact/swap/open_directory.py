@@ -188,7 +188,7 @@ class OpenDirectory:
 
 
 def made_without_links(path: Path) -> OpenDirectory:
-    """Return a directory by its canonical path, and make it and those above it if they are missing.
+    """Return a directory by its canonical path, and make it and those above it if they are missing; sync their names.
 
     A canonical path has no links. A link on the way has appeared since the path was resolved, and raises OSError.
     """
@@ -200,16 +200,25 @@ def made_without_links(path: Path) -> OpenDirectory:
             except FileNotFoundError:
                 with suppress(FileExistsError):
                     os.mkdir(part, dir_fd=fd)
+                with _reopened(fd) as above:
+                    turns.sync(above)
                 below = os.open(part, _ON_THE_WAY, dir_fd=fd)
             os.close(fd)
             fd = below
-        reopened = os.open(".", _OPEN_DIRECTORY, dir_fd=fd)
-        try:
+        with _reopened(fd) as reopened:
             return OpenDirectory(path, fd=reopened)
-        finally:
-            os.close(reopened)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def _reopened(fd: int) -> Iterator[int]:
+    """Yield a descriptor of a directory that can be used for more than the way to those below it."""
+    reopened = os.open(".", _OPEN_DIRECTORY, dir_fd=fd)
+    try:
+        yield reopened
+    finally:
+        os.close(reopened)
 
 
 def made_in(parent: OpenDirectory, name: str, *, is_shared: bool = False) -> OpenDirectory:

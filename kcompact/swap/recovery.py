@@ -22,6 +22,7 @@ from kcompact.log.directory import STAGING_NAME, partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock, require_local
 from kcompact.readable import shell_word
+from kcompact.swap.ending import check
 from kcompact.swap.foreign import ForeignRecovery, decide_foreign
 from kcompact.swap.identity import PartitionIdentity, identity_of
 from kcompact.swap.leftovers import (
@@ -37,7 +38,6 @@ from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.recovery_end import (
     Recovery,
     RecoveryReport,
-    check,
     end_offset,
     ended,
     is_in_place,

@@ -1,25 +1,19 @@
-"""The end of a recovery: the checkpoint, then the removal of the staging directories. Many recoveries end together.
-
-All checkpoints of a log directory are one file. A round that could not write it leaves a manifest in each partition
-that it has cleaned, so the recoveries end in groups: one read and one write. As at the end of a cleaning, the staging
-directory with the manifest stays until the checkpoint of its group is synced, and a partition that fails does not keep
-the others from their end.
-"""
+"""What a recovery reports, and its end: the checkpoint of the interrupted round, if all of that is in place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError, as_failure
-from kcompact.format.names import TopicPartition
 from kcompact.log.directory import partition_by_name
 from kcompact.log.lock import LogDirLock
+from kcompact.notes import Note
 from kcompact.readable import shell_word
-from kcompact.swap.checkpoint import read_checkpoint, write_checkpoints
+from kcompact.swap.ending import Ended, Ending, Present, end
 from kcompact.swap.leftovers import unfinished_names
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
@@ -36,7 +30,8 @@ class RecoveryReport:
     `left_behind` are `.deleted` files that do not belong to a swap of kcompact; the broker deletes them when it starts.
     `broker_files` are the names of a broker's files that were given their final names or removed; then `finished` or
     `undone` is the lowest base offset of the broker's new segments. `only_copies` are the base offsets of `.deleted`
-    segments that were left alone with `foreign`, because nothing shows that the log does not need them.
+    segments that were left alone with `foreign`, because nothing shows that the log does not need them. `notes` are
+    remarks for the user.
     """
 
     finished: int | None = None
@@ -46,6 +41,7 @@ class RecoveryReport:
     left_behind: tuple[str, ...] = ()
     broker_files: tuple[str, ...] = ()
     only_copies: tuple[int, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -78,9 +74,30 @@ class Recovery:
     after_step: Observer | None
 
     @property
-    def partition(self) -> TopicPartition:
-        """The partition, by the name of its directory."""
-        return partition_by_name(self.directory.path)
+    def ending(self) -> Ending:
+        """What ends the recovery."""
+        log_dir = None if self.end_offset is None else self.log_dir
+        return Ending(
+            directory=self.directory,
+            log_dir=log_dir,
+            lock=self.lock,
+            offset_due=self._offset_due,
+            discard=self._discard,
+        )
+
+    def _offset_due(self, present: Present) -> int | None:
+        """Return the checkpoint if every group of the round is in place and the file has a lower one."""
+        with _as_stopped(self.directory), suppress(CorruptCheckpointError):  # The next plan reports it.
+            groups = (group for manifest in self.manifests.values() if manifest for group in manifest.groups)
+            is_below = present().get(partition_by_name(self.directory.path), 0) < (self.end_offset or 0)
+            if is_below and all(is_in_place(self.directory, group) for group in groups):
+                return self.end_offset
+        return None
+
+    def _discard(self) -> None:
+        with _as_stopped(self.directory):
+            for staging in self.manifests:
+                apply_steps(self.directory, discard_steps(self.directory, staging), self.after_step)
 
 
 def ended(recovery: Recovery) -> RecoveryReport:
@@ -94,45 +111,16 @@ def ended(recovery: Recovery) -> RecoveryReport:
 def end_recoveries(recoveries: Sequence[Recovery]) -> list[RecoveryReport | KcompactError]:
     """Write the checkpoints of recoveries, remove their staging directories, and return the reports in their order.
 
-    One write for each log directory. In place of a report is the error of a recovery that could not end: its staging
-    directories stay if the checkpoint was not written. Raises nothing.
+    In place of a report is the error of a recovery that could not end: its staging directories stay if the checkpoint
+    was not written. Raises nothing.
     """
-    written: dict[int, int | KcompactError] = {}
-    by_log_dir: dict[tuple[Path, int], dict[int, Recovery]] = {}
-    for number, each in enumerate(recoveries):
-        if each.log_dir is not None and each.end_offset is not None:
-            by_log_dir.setdefault((each.log_dir, id(each.lock)), {})[number] = each
-    for (log_dir, _), together in by_log_dir.items():
-        written |= _written(log_dir, together)
-    return [_ended(each, written.get(number)) for number, each in enumerate(recoveries)]
+    how = zip(recoveries, end([each.ending for each in recoveries]), strict=True)
+    return [_reported(each.report, found) for each, found in how]
 
 
-def _written(log_dir: Path, recoveries: Mapping[int, Recovery]) -> dict[int, int | KcompactError]:
-    """Write the checkpoints that are due in a log directory. Return each offset, or the error that kept it from there.
-
-    All recoveries have an `end_offset`. It is due if every group of the round is in place, and the checkpoint is below.
-    """
-    found: dict[int, int | KcompactError] = {number: each.end_offset or 0 for number, each in recoveries.items()}
-    lock = recoveries[min(recoveries)].lock
-    try:
-        with OpenDirectory.of_log_dir(log_dir, lock) as opened_log_dir:
-            present = read_checkpoint(opened_log_dir)
-            for number, each in recoveries.items():
-                try:
-                    if present.get(each.partition, 0) >= (each.end_offset or 0) or not _is_in_place(each):
-                        del found[number]
-                except Exception as problem:
-                    found[number] = _stopped(each, problem)
-            wanted = {recoveries[number].partition: to for number, to in found.items() if isinstance(to, int)}
-            if wanted:
-                check(lock)
-                write_checkpoints(opened_log_dir, wanted)
-    except CorruptCheckpointError:
-        return {}  # The next plan reports it. The partitions themselves are recovered.
-    except Exception as problem:
-        failure = as_failure(problem)
-        return {number: failure if isinstance(to, int) else to for number, to in found.items()}
-    return found
+def _reported(report: RecoveryReport, found: Ended) -> RecoveryReport | KcompactError:
+    problem = found.unwritten or found.stays
+    return replace(report, checkpoint=found.offset) if problem is None else as_failure(problem)
 
 
 def end_offset(directory: OpenDirectory, manifests: Mapping[str, Manifest | None]) -> int | None:
@@ -148,15 +136,6 @@ def end_offset(directory: OpenDirectory, manifests: Mapping[str, Manifest | None
     return manifest.end_offset
 
 
-def _is_in_place(recovery: Recovery) -> bool:
-    return all(
-        is_in_place(recovery.directory, group)
-        for manifest in recovery.manifests.values()
-        if manifest is not None
-        for group in manifest.groups
-    )
-
-
 def is_in_place(directory: OpenDirectory, group: CleanedSegment) -> bool:
     """Return whether the new files of a group are there, by their digests, and none of the other old ones."""
     new = {file.name for file in group.files}
@@ -166,24 +145,12 @@ def is_in_place(directory: OpenDirectory, group: CleanedSegment) -> bool:
     )
 
 
-def _ended(recovery: Recovery, written: int | KcompactError | None) -> RecoveryReport | KcompactError:
-    """Remove the staging directories, unless the checkpoint could not be written."""
-    with recovery.directory as directory:
-        if isinstance(written, KcompactError):
-            return written
-        try:
-            for staging in recovery.manifests:
-                apply_steps(directory, discard_steps(directory, staging), recovery.after_step)
-        except Exception as problem:
-            return _stopped(recovery, problem)
-    return replace(recovery.report, checkpoint=written)
-
-
-def _stopped(recovery: Recovery, problem: Exception) -> KcompactError:
-    failure = stopped(recovery.directory, problem) if isinstance(problem, OSError) else as_failure(problem)
-    if failure is not problem:
-        failure.__cause__ = problem
-    return failure
+@contextmanager
+def _as_stopped(directory: OpenDirectory) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise stopped(directory, problem) from problem
 
 
 def stopped(directory: OpenDirectory, problem: OSError) -> RecoveryNeededError:
@@ -197,9 +164,3 @@ def stopped(directory: OpenDirectory, problem: OSError) -> RecoveryNeededError:
         files=files,
         hint=f"Nothing is lost. Remove the cause, then run `kcompact recover {shell_word(directory.path)}` again.",
     )
-
-
-def check(lock: LogDirLock | None) -> None:
-    """Raise LogChangedError if there is a lock and it is lost."""
-    if lock is not None:
-        lock.check()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from kcompact.format.names import TopicPartition
-from kcompact.swap import checkpoint
+from kcompact.swap import checkpoint, ending
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 NAMES = ("a-0", "b-0", "c-3", "d-1", "e-0")
@@ -22,8 +21,8 @@ def stagings(log_dir: Path) -> list[str]:
 
 
 @contextmanager
-def counted_writes(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Iterator[list[int]]:
-    """Yield how many checkpoints each write of the file by a module sets."""
+def counted_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Yield how many checkpoints each write of the file at the end of partitions sets."""
     sizes: list[int] = []
     really = checkpoint.write_checkpoints
 
@@ -32,5 +31,5 @@ def counted_writes(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Itera
         really(log_dir, wanted)
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "write_checkpoints", counting)
+        patched.setattr(ending, "write_checkpoints", counting)
         yield sizes

@@ -49,13 +49,7 @@ if TYPE_CHECKING:
     help="Keep the segments that are replaced, as hard links in DIR, new or empty, on the same file system. No space "
     "is freed until DIR is removed. `kcompact restore DIR` puts them back.",
 )
-@click.option(
-    "--journal",
-    type=NamedPath(dir_okay=False),
-    metavar="FILE",
-    help="Append a line of JSON before and after the cleaning of each partition. Default: "
-    "~/.local/state/kcompact/journal.jsonl.",
-)
+@options.journal(what="before and after the cleaning of each partition")
 @click.option("--keep-tombstones", is_flag=True, help="Set delete horizons, but keep all tombstones.")
 @click.option(
     "--apply-retention",

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 @options.command("recover", settings=False)
 @options.paths
 @click.option("--foreign", is_flag=True, help="Finish or undo also what a broker's own interrupted cleaning has left.")
-def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
+@options.journal(what="about each partition that is recovered")
+def command(paths: tuple[Path, ...], foreign: bool, journal: Path | None, as_json: bool) -> int:
     """Finish or undo a swap that was interrupted.
 
     A swap whose new segment was committed is finished, any other swap is undone, and the staging directory is removed.
@@ -40,6 +41,7 @@ def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
       kcompact recover /var/lib/kafka
     """
     from kcompact.cleaner.in_use import Locks, UseCheck
+    from kcompact.cleaner.journal import default_journal, journal_at
     from kcompact.cleaner.recovering import recover_each
     from kcompact.cli.entries import RecoveryEntry, complain_of
     from kcompact.cli.json.recovery import RECOVER
@@ -53,12 +55,14 @@ def command(paths: tuple[Path, ...], foreign: bool, as_json: bool) -> int:
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
         locks, in_use = Locks(stack), UseCheck()
         begin = partial(_begun, locks=locks, in_use=in_use, stop=stop, foreign=foreign)
-        recovered = recover_each(directories, begin)
+        written = stack.enter_context(journal_at(journal or default_journal(), directories))
+        recovered = recover_each(directories, begin, journal=written)
         entries = [_entry(directory, recovered[directory]) for directory in directories]
         removed = [*locks.removed, *sweep_scratch()]
         entries += unusable
         if any(entry.report is not None and entry.report.changed for entry in entries):
             streams.tell_notes(in_use.notes)
+        streams.tell_notes(note for entry in entries if entry.report is not None for note in entry.report.notes)
         streams.tell_notes(
             _note_on(entry.directory, entry.report.only_copies)
             for entry in entries

@@ -226,6 +226,7 @@ class Output:
             try:
                 output = made_in(parent, self.path.name, is_shared=True)
                 self._parent = parent
+                apply_steps(parent, (SyncDir(),))
             except FileExistsError:
                 output = OpenDirectory(self.path, fd=parent.fd(self.path.name))
         self._stack.enter_context(output)

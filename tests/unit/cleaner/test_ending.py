@@ -22,6 +22,7 @@ from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import CleaningAbortedError
 from kcompact.plan.options import PlanOptions
+from kcompact.swap import ending as swap_ending
 from kcompact.swap.recovery import recover
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, digest, kcompact, partition, settings, values
@@ -67,7 +68,7 @@ def test_any_grouping_gives_the_same_files(
     for name in NAMES:
         assert clean_log_dir(alone / name, COMPACT, plan_options=PLAN).exit_code == 0
     monkeypatch.setattr(ending, "MOST_TOGETHER", together)
-    with counted_writes(monkeypatch, ending) as sizes:
+    with counted_writes(monkeypatch) as sizes:
         result = run(grouped)
     assert sizes == writes
     assert [each.status for each in result.partitions] == ["cleaned"] * 5
@@ -77,14 +78,14 @@ def test_any_grouping_gives_the_same_files(
 def test_few_descriptors_make_small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, together in ((1024, 64), (256, 32), (4, 1)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
-        assert ending.EndingGroups(lambda _: None)._most_together == together
+        assert ending.EndingGroups[str](lambda _: None)._most_together == together
 
 
 def test_a_group_ends_when_its_oldest_partition_has_waited_long_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ending, "MOST_WAIT_S", 0.0)
-    with counted_writes(monkeypatch, ending) as sizes:
+    with counted_writes(monkeypatch) as sizes:
         run(write(tmp_path / "data"))
     assert sizes == [1] * 5
 
@@ -214,14 +215,14 @@ def take_lock_away(data: Path) -> None:
 @contextmanager
 def before_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Iterator[None]:
     """Call `act` after the last swap, before the first group ends."""
-    really = ending._write_checkpoints
+    really = swap_ending._write_checkpoints
 
     def acting(*arguments: object) -> object:
-        monkeypatch.setattr(ending, "_write_checkpoints", really)
+        monkeypatch.setattr(swap_ending, "_write_checkpoints", really)
         act()
         return really(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ending, "_write_checkpoints", acting)
+    monkeypatch.setattr(swap_ending, "_write_checkpoints", acting)
     yield
 
 
@@ -297,3 +298,16 @@ def test_links_in_place_of_checkpoint_and_staging_lead_nowhere(tmp_path: Path, m
         name: 6 if name == "b-0" else 0 for name in NAMES
     }
     assert offsets(data) == dict.fromkeys(NAMES, 6)
+
+
+@pytest.mark.parametrize("option", ["output", "keep_replaced"])
+def test_the_name_of_each_new_directory_is_synced(option: str, tmp_path: Path) -> None:
+    data, calls = write(tmp_path / "data", ["a-0"]), list[Call]()
+    with observed([tmp_path], lambda call: None, calls.append):
+        result = run(data, progress=None, **{option: tmp_path / "x" / "y" / "z"})
+    assert result.exit_code == 0
+    made = {call.path: number for number, call in enumerate(calls) if call.name == "mkdir"}
+    assert {str(tmp_path / name) for name in ("x", "x/y", "x/y/z")} <= made.keys()
+    for path, number in made.items():
+        above = str(Path(path).parent)
+        assert any(call.name == "fsync" and call.path == above for call in calls[number:]), path

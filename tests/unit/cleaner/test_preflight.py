@@ -242,7 +242,7 @@ def test_retention_does_not_hide_that_the_checkpoint_was_not_written(
         raise OSError(5, "Input/output error")
 
     plan = planned(tmp_path)
-    monkeypatch.setattr("kcompact.cleaner.ending.write_checkpoints", fails)
+    monkeypatch.setattr("kcompact.swap.ending.write_checkpoints", fails)
     monkeypatch.setattr("kcompact.cleaner.partition.read_again", fails)
     with log_dir_lock(tmp_path) as lock:
         result = clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))

@@ -17,7 +17,8 @@ from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import KcompactError
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.options import PlanOptions
-from kcompact.swap import checkpoint, recovery_end
+from kcompact.swap import checkpoint
+from kcompact.swap import ending as swap_ending
 from kcompact.swap.recovery import begin_recovery, recover
 from kcompact.swap.recovery_end import RecoveryReport
 from tests.support import log_dsl
@@ -86,7 +87,7 @@ def test_any_grouping_gives_the_same_files(
         assert recover(alone / name, log_dir=alone).checkpoint == 6
     monkeypatch.setattr(ending, "MOST_TOGETHER", together)
     settings = ("--config", "cleanup.policy=compact", "--now", "2024-01-01T10:00Z") if command == "clean" else ()
-    with counted_writes(monkeypatch, recovery_end) as sizes:
+    with counted_writes(monkeypatch) as sizes:
         ran = kcompact(command, "--json", *settings, left)
     assert (ran.code, sizes) == (0, writes)
     assert {
@@ -224,7 +225,7 @@ def test_without_its_lock_nothing_is_written(left: Path, monkeypatch: pytest.Mon
         (left / ".lock").unlink()
         return really(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(recovery_end, "read_checkpoint", losing)
+    monkeypatch.setattr(swap_ending, "read_checkpoint", losing)
     results = recovered(left)
     assert {each.exit_code for each in results.values() if isinstance(each, KcompactError)} == {6}
     assert ((left / CHECKPOINT).read_bytes(), stagings(left)) == (before, [*NAMES])

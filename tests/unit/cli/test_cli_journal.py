@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,20 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from kcompact import __version__
-from kcompact.cleaner.journal import read_journal
-from tests.support.command_line import LOG0, LOG3, clean, digest, kcompact, partition
+from kcompact import (
+    Cleaner,
+    CleanOptions,
+    InProcess,
+    TopicConfig,
+    TopicPartition,
+    __version__,
+    clean_partition,
+    log_dir_lock,
+    plan_partition,
+    read_journal,
+)
+from tests.support import log_dsl
+from tests.support.command_line import COMPACT, COMPACTED, LOG0, LOG3, clean, digest, kcompact, partition, values
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -167,3 +179,61 @@ def test_a_deletion_has_no_counts(tmp_path: Path) -> None:
     assert end is not None
     assert (end["status"], end["end_offset"], end["counts"]) == ("deleted", None, None)
     assert end["deleted"]
+
+
+@pytest.mark.parametrize("command", ["recover", "clean"])
+def test_recovery_writes_the_end_of_what_was_interrupted(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kcompact.swap.ending.write_checkpoints", killed)
+        assert clean("--journal", journal, directory).code == 130
+    assert [line["event"] for line in lines(journal)] == ["begin"]
+    options = (*COMPACT, "--now", "2024-01-01T10:00Z") if command == "clean" else ()
+    assert kcompact(command, "--journal", journal, *options, directory).code == 0
+    _, end = lines(journal)
+    assert (end["event"], end["status"], end["end_offset"], end["replaced"]) == ("end", "tidied", 6, None)
+    assert kcompact("recover", "--journal", journal, directory).code == 0
+    assert len(lines(journal)) == 2
+
+
+def test_recovery_goes_on_without_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = partition(tmp_path / "logs")
+    with monkeypatch.context() as patched:
+        patched.setattr("kcompact.swap.ending.write_checkpoints", lambda *_: [][0])
+        assert clean(directory).code != 0
+    ran = kcompact("recover", "--journal", tmp_path / "nowhere" / "journal", directory)
+    assert ran.code == 0
+    assert "the journal lacks its last line" in ran.err
+    assert values(directory) == COMPACTED
+
+
+def test_a_partition_alone_and_the_service_write_it_too(tmp_path: Path) -> None:
+    config = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "1"}
+    directory = partition(tmp_path / "logs")
+    options = CleanOptions(journal=tmp_path / "alone")
+    plan = plan_partition(
+        directory, TopicConfig(cleanup_policy=frozenset({"compact"})), now_ms=log_dsl.time_of("10:00")
+    )
+    with log_dir_lock(directory.parent) as lock:
+        clean_partition(plan, InProcess(), lock=lock, options=options)
+    assert [line["event"] for line in lines(tmp_path / "alone")] == ["begin", "end"]
+    directory = partition(tmp_path / "others")
+    options = CleanOptions(journal=tmp_path / "service", apply_retention=True)
+    with Cleaner(directory.parent, config, options=options, clock=lambda: log_dsl.time_of("10:00")) as cleaner:
+        assert cleaner.await_cleaned(TopicPartition("orders", 0), 6, timeout_s=60)
+        deadline_s = time.monotonic() + 60
+        while len(lines(tmp_path / "service")) < 4 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+    events = [(line["event"], line.get("status"), bool(line.get("deleted"))) for line in lines(tmp_path / "service")]
+    assert events == [
+        ("begin", None, False),
+        ("end", "cleaned", False),
+        ("begin", None, False),
+        ("end", "deleted", True),
+    ]

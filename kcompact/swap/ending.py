@@ -1,0 +1,106 @@
+"""The end of a cleaning or a recovery: the checkpoint, then the removal of its staging directories. Many end together.
+
+The checkpoints of all partitions of a log directory are one file. To write it for each of thousands of partitions takes
+longer than to clean them, so partitions end in groups: one read and one write for each log directory.
+
+A checkpoint may lag, it may never lead. A partition joins a group when all its segments are in place and synced. Its
+staging directory, with the manifest that has the new offset, stays until the checkpoint of the group is synced. So
+after a stop at any instant recovery finds the offset and writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+from kcompact.format.names import TopicPartition
+from kcompact.log.directory import partition_by_name
+from kcompact.log.lock import LogDirLock
+from kcompact.swap.checkpoint import read_checkpoint, write_checkpoints
+from kcompact.swap.open_directory import OpenDirectory
+
+Present = Callable[[], Mapping[TopicPartition, int]]
+"""Reads the checkpoints of a log directory, once for all that ask. Raises CorruptCheckpointError, StorageError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A partition whose swaps are done. `directory` is held open until `end` closes it.
+
+    `offset_due` returns the checkpoint to write, None if none is due, and raises what forbids to write it. `log_dir` is
+    None if there is no checkpoint. `discard` removes the staging directories.
+    """
+
+    directory: OpenDirectory
+    log_dir: Path | None
+    lock: LogDirLock | None
+    offset_due: Callable[[Present], int | None]
+    discard: Callable[[], None]
+
+
+class Ended(NamedTuple):
+    """The checkpoint that was written; why it was not, so that recovery needs the staging directory; why that stays."""
+
+    offset: int | None = None
+    unwritten: Exception | None = None
+    stays: Exception | None = None
+
+
+def end(partitions: Sequence[Ending]) -> list[Ended]:
+    """Write the checkpoints of partitions, remove their staging directories, and return the results in their order.
+
+    A partition that cannot get its checkpoint does not keep the others from theirs. Raises nothing.
+    """
+    written: dict[int, int | Exception | None] = {}
+    by_log_dir: dict[tuple[Path, int], dict[int, Ending]] = {}
+    with ExitStack() as stack:
+        for number, each in enumerate(partitions):
+            stack.enter_context(each.directory)
+            if each.log_dir is not None:
+                by_log_dir.setdefault((each.log_dir, id(each.lock)), {})[number] = each
+        for (log_dir, _), together in by_log_dir.items():
+            written |= _write_checkpoints(log_dir, together)
+        return [_ended(each, written.get(number)) for number, each in enumerate(partitions)]
+
+
+def _write_checkpoints(log_dir: Path, partitions: Mapping[int, Ending]) -> dict[int, int | Exception | None]:
+    """Write the checkpoints that are due in a log directory. Return each offset, or what kept it from there."""
+    found: dict[int, int | Exception | None] = {}
+    lock = partitions[min(partitions)].lock
+    try:
+        with OpenDirectory.of_log_dir(log_dir, lock) as opened_log_dir:
+            present = cache(partial(read_checkpoint, opened_log_dir))
+            for number, each in partitions.items():
+                try:
+                    found[number] = each.offset_due(present)
+                except Exception as problem:
+                    found[number] = problem
+            names = {number: partition_by_name(each.directory.path) for number, each in partitions.items()}
+            wanted = {names[number]: to for number, to in found.items() if isinstance(to, int)}
+            if wanted:
+                check(lock)
+                write_checkpoints(opened_log_dir, wanted)
+    except Exception as problem:
+        return {number: problem if isinstance(to := found.get(number, problem), int) else to for number in partitions}
+    return found
+
+
+def _ended(partition: Ending, written: int | Exception | None) -> Ended:
+    """Remove the staging directories, unless recovery needs a manifest to write the checkpoint."""
+    if isinstance(written, Exception):
+        return Ended(unwritten=written)
+    try:
+        partition.discard()
+    except Exception as problem:
+        return Ended(offset=written, stays=problem)
+    return Ended(offset=written)
+
+
+def check(lock: LogDirLock | None) -> None:
+    """Raise LogChangedError if there is a lock and it is lost."""
+    if lock is not None:
+        lock.check()
