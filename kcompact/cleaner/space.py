@@ -32,7 +32,7 @@ from kcompact.log.files import FileIdentity, open_regular
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
 from kcompact.swap.copy.output import SHARED_BLOCKS
-from kcompact.swap.manifest import MAX_BYTES, MAX_PARTS, most_bytes, most_bytes_of_group
+from kcompact.swap.manifest import most_bytes, most_bytes_of_group
 from kcompact.wording import worded
 
 _DIRECTORY_BLOCKS = 4
@@ -42,6 +42,8 @@ _KEPT_DIRECTORY_BLOCKS = 4
 _CHECKPOINT_ENTRY_BYTES = 300
 _KEPT_HINT = "without --keep-replaced less is needed, because deleted files free their space"
 _OVERLAY_DETAIL = "on an overlay also the old files count, because a rename may copy them"
+MOST_OF_A_WAVE = 1 << 20
+"""A wave has no more groups than this many bytes of a manifest name, because recovery parses it at once."""
 _POLL_S = 0.2
 _TASK_PARTS = 32
 """A task may fill at most this part of what is free when it begins, unless its partition takes more now."""
@@ -134,7 +136,7 @@ class _Sizes:
             needed_bytes = staged_bytes + appended_bytes + manifest_bytes
             fits = needed_bytes <= disk.free_bytes
             fits_before_rest = rest_bytes + manifest_bytes <= disk.free_bytes + present_bytes + freed_bytes
-            if groups and not (fits and fits_before_rest and groups_bytes <= MAX_BYTES):
+            if groups and not (fits and fits_before_rest and groups_bytes <= MOST_OF_A_WAVE):
                 break
             groups.append(number)
             wave_bytes, manifest_of_wave_bytes = needed_bytes, manifest_bytes
@@ -151,7 +153,7 @@ class _Sizes:
     @property
     def fit_a_manifest(self) -> bool:
         """Whether one manifest holds all groups."""
-        return sum(self._manifest_bytes.values()) <= MAX_BYTES
+        return sum(self._manifest_bytes.values()) <= MOST_OF_A_WAVE
 
     def copied_bytes(self, disk: Disk) -> int:
         """Return the most space that a copy takes: all groups, and the files that are copied as they are."""
@@ -213,9 +215,7 @@ class _Sizes:
 
     def _manifest_space(self, groups_bytes: int, disk: Disk) -> int:
         """Return the space for the manifest of groups that take so many bytes of it."""
-        size_bytes = self._manifest_begin_bytes + groups_bytes
-        parts = 0 if size_bytes <= MAX_BYTES else MAX_PARTS
-        return disk.file_bytes(size_bytes) + parts * disk.block_bytes
+        return disk.file_bytes(self._manifest_begin_bytes + groups_bytes)
 
     def _names_bytes(self, disk: Disk) -> int:
         """Return the space for directories and names, and for all that is written about kept files."""

@@ -38,10 +38,8 @@ _PLAIN_NAMES = frozenset(
     )
     for suffix in ("", ".tmp")
 )
-_STAGED = re.compile(
-    r"(manifest-part-)?[0-9]{1,9}\.json|group-[0-9]+-part-[0-9]+-[0-9a-f]{8}\.(index|timeindex|txnindex)"
-)
-"""A part of a manifest, or an index that has the name of its log until the swap."""
+_STAGED = re.compile(r"[0-9]{1,9}\.json|group-[0-9]+-part-[0-9]+-[0-9a-f]{8}\.(index|timeindex|txnindex)")
+"""A record of a copy, or an index that has the name of its log until the swap."""
 _CACHED_INDEX = re.compile(r"[0-9]+_[\w-]+\.(index|timeindex|txnindex)(\.deleted)?", re.ASCII)
 """Rule: `RemoteIndexCache`."""
 

@@ -57,7 +57,7 @@ def _read_manifest(directory: OpenDirectory, staging: str, identity: PartitionId
     if directory.status(name) is None:
         return None
     try:
-        found = manifest_format.decode(_content(directory, name), lambda part: _content(directory, f"{staging}/{part}"))
+        found = manifest_format.decode(_content(directory, name))
     except (ValueError, RecursionError) as error:
         raise not_followed(directory, staging, f"the manifest is damaged ({error})") from error
     difference = found.identity.difference_from(identity)
@@ -91,7 +91,7 @@ def not_followed(directory: OpenDirectory, staging: str, problem: str) -> Recove
 
 
 def _content(directory: OpenDirectory, name: str) -> bytes:
-    """Return the content of a file of a manifest. Raises ValueError unless it is a regular file of reasonable size."""
+    """Return the content of a manifest. Raises ValueError unless it is a regular file of reasonable size."""
     size = directory.size(name)
     if size is None or size > manifest_format.MAX_BYTES:
         raise ValueError(f"{name.rpartition('/')[2]} is missing, or not a regular file of reasonable size")

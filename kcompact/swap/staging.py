@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -93,7 +93,7 @@ def take_back(partition: OpenDirectory | Path, staging: str) -> None:
             # The owner may have changed the mode and put files there in the meantime.
             os.fchown(directory.fd(staging), os.geteuid(), os.getegid())
             os.fchmod(directory.fd(staging), 0o700)
-            unknown = [name for name in directory.names(staging) if not manifest_format.is_file_name(name)]
+            unknown = [name for name in directory.names(staging) if name != manifest_format.NAME]
             if unknown:
                 path = directory.path / staging / min(unknown)
                 raise LogChangedError(path=path, problem="was put there by another process")
@@ -126,26 +126,21 @@ def write_manifest(
 
     Every group must be in the manifest on the disk before `replace_segments` begins with it. A round in several waves
     replaces the manifest for each wave, with `end_offset` None except in the last, and never while a swap is
-    unfinished: while it is replaced, it may not count. Raises RefusedError if it is larger than recovery accepts.
+    unfinished. Raises RefusedError if it is larger than recovery accepts.
     """
     manifest = Manifest(identity=identity, end_offset=end_offset, pid=os.getpid(), groups=tuple(segments))
     problem = manifest_format.inconsistency(manifest)
     assert problem is None, problem
-    files = manifest_format.encode(manifest)
+    content = manifest_format.encode(manifest)
     with opened(partition) as directory:
-        if len(files) - 1 > manifest_format.MAX_PARTS or any(
-            len(each) > manifest_format.MAX_BYTES for _, each in files
-        ):
+        if len(content) > manifest_format.MAX_BYTES:
             replaced = sum(len(segment.replaces) for segment in segments)
             raise RefusedError(
                 path=directory.path,
                 problem=f"too many files for one swap: {len(segments):,} segments would replace {replaced:,} files",
                 hint="Write a compacted copy with --output DIR instead.",
             )
-        if len(files) > 1:  # The manifest of the last wave must not name parts of this one.
-            apply_steps(directory, _manifest_removal_steps(staging, directory.names(staging)))
-        for name, content in files:
-            write_small_file(directory, f"{staging}/{name}", content, mode=0o600)
+        write_small_file(directory, f"{staging}/{manifest_format.NAME}", content, mode=0o600)
         apply_steps(directory, (SyncDir(),))  # Makes the name of the staging directory durable.
 
 
@@ -178,14 +173,13 @@ def discard(
 
 
 def _is_gone_with_its_manifest(directory: OpenDirectory, staging: str, after_step: Observer | None) -> bool:
-    """Remove a staging directory that holds nothing but a manifest in one file. Return whether it was so."""
+    """Remove a staging directory that holds nothing but a manifest. Return whether it was so."""
     steps = (Remove(f"{staging}/{manifest_format.NAME}"), RemoveDir(staging), SyncDir())
     try:
         apply_steps(directory, steps, after_step)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
             raise
-        apply_steps(directory, (SyncDir(staging),), after_step)  # The manifest goes before its parts.
         return False
     return True
 
@@ -220,20 +214,5 @@ def _replaced(directory: OpenDirectory, staging: str) -> LogChangedError:
 
 def discard_steps(directory: OpenDirectory, staging: str) -> tuple[Step, ...]:
     """Return the steps that remove a staging directory and all files in it."""
-    inside = sorted(directory.names(staging))
-    others = [name for name in inside if name != manifest_format.NAME]
-    return (
-        *_manifest_removal_steps(staging, inside),
-        *(Remove(f"{staging}/{name}") for name in others),
-        RemoveDir(staging),
-        SyncDir(),
-    )
-
-
-def _manifest_removal_steps(staging: str, inside: Collection[str]) -> tuple[Step, ...]:
-    """Return the steps that remove the manifest before one of its parts is touched: without a part it is damaged."""
-    if manifest_format.NAME not in inside:
-        return ()
-    removal = Remove(f"{staging}/{manifest_format.NAME}")
-    has_parts = sum(map(manifest_format.is_file_name, inside)) > 1
-    return (removal, SyncDir(staging)) if has_parts else (removal,)
+    manifest_first = sorted(directory.names(staging), key=lambda name: (name != manifest_format.NAME, name))
+    return (*(Remove(f"{staging}/{name}") for name in manifest_first), RemoveDir(staging), SyncDir())

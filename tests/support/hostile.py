@@ -245,7 +245,7 @@ class Hostile:
         """A manifest of a swap. Its caller expects the errors of a JSON parser."""
         data = _damaged_document(chance, _MANIFEST)
         try:
-            found = manifest.decode(data, lambda _: b"")
+            found = manifest.decode(data)
         except (ValueError, RecursionError):
             return REFUSED
         manifest.encode(found)
@@ -500,7 +500,7 @@ _MANIFEST = sealed_json.unsealed(
                 for base in (0, 17)
             ),
         )
-    )[-1][1]
+    )
 )
 _SUBJECT = Subject(is_whole=True, directories=["/logs/orders-0"], log_dirs={"/logs": None})
 _SUBJECT_JSON = {

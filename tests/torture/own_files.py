@@ -1,6 +1,6 @@
 """Bits are flipped in every file that kcompact writes for a later run, at every point where a run can be killed.
 
-The files are the manifest of a swap, also in parts, `kept.json`, and the marker of a copy. Each run is killed before
+The files are the manifest of a swap, `kept.json`, and the marker of a copy. Each run is killed before
 each of its calls. At the first and at the last point where a file is there, every bit of it is flipped, at the others
 one in SAMPLE. A flip is *detected* if the next run refuses with exit code 3 or 8 and changes nothing. Everything else
 fails.
@@ -15,15 +15,12 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError
-from kcompact.swap import manifest
 from kcompact.swap.recovery import recover
 from tests.support import txn_log
 from tests.support.command_line import kcompact
@@ -34,7 +31,7 @@ from tests.torture.system_calls import Call, killed_at, observed
 from tests.torture.tally import Tally
 
 PARTITION = txn_log.SPEC.name
-COMMANDS = ("clean", "clean in parts", "restore", "copy")
+COMMANDS = ("clean", "restore", "copy")
 SAMPLE = 50
 CODES = {CorruptCheckpointError.exit_code, RecoveryNeededError.exit_code}
 
@@ -79,19 +76,11 @@ def _ran(place: Path, command: str) -> int:
         return kcompact("restore", place / "kept").code
     where = ("--output", place / "out") if command == "copy" else ("--keep-replaced", place / "kept")
     settings = [word for name, value in txn_log.SPEC.settings.items() for word in ("--config", f"{name}={value}")]
-    with _in_parts() if command == "clean in parts" else ExitStack():
-        return kcompact(
-            *("clean", "--engine", "in-process", "--yes", "--now", str(txn_log.NOW)),
-            *("--config", "cleanup.policy=compact", *settings),
-            *("--journal", place / "journal", *where, place / "logs"),
-        ).code
-
-
-@contextmanager
-def _in_parts() -> Iterator[None]:
-    """Let manifests list their old files in parts of three."""
-    with mock.patch.object(manifest, "MAX_BYTES", 1200), mock.patch.object(manifest, "_PART_INPUTS", 3):
-        yield
+    return kcompact(
+        *("clean", "--engine", "in-process", "--yes", "--now", str(txn_log.NOW)),
+        *("--config", "cleanup.policy=compact", *settings),
+        *("--journal", place / "journal", *where, place / "logs"),
+    ).code
 
 
 def _points(place: Path, command: str) -> list[Point]:
@@ -148,13 +137,11 @@ def _tried(work: Path, share: float, seed: int, points: Sequence[Point]) -> Tall
 def _own_files(place: Path) -> list[Path]:
     """Return what the killed run has left for a later one.
 
-    Parts count only with the manifest that names them, records of a copy only with its `copy.json`.
+    Records of a copy count only with its `copy.json`.
     """
-    manifests = sorted(place.glob("logs/*/.kcompact-*/manifest.json"))
     subjects = sorted(place.glob("out/.kcompact-copy/copy.json"))
     return [
-        *manifests,
-        *(part for each in manifests for part in sorted(each.parent.glob("manifest-part-*.json"))),
+        *sorted(place.glob("logs/*/.kcompact-*/manifest.json")),
         *sorted(place.glob("kept/*/kept.json")),
         *subjects,
         *(record for each in subjects for record in sorted(each.parent.glob("[0-9]*.json"))),
@@ -183,9 +170,7 @@ def _flip(tally: Tally, place: Path, point: Point, own: Sequence[Path], share: f
 
 
 def _kind(path: Path) -> str:
-    if path.stem.isdigit():
-        return "record of a copy"
-    return "part of a manifest" if path.name.startswith("manifest-part-") else path.name
+    return "record of a copy" if path.stem.isdigit() else path.name
 
 
 def _state(place: Path) -> State:

@@ -301,7 +301,7 @@ def test_a_clean_in_waves_that_is_stopped_can_be_undone(
     """The manifest grows with each wave. What is not swapped yet counts as untouched."""
     directory = partition(tmp_path / "logs", WAVES)
     before = identities(tmp_path / "logs")
-    monkeypatch.setattr("kcompact.cleaner.space.MAX_BYTES", 1)
+    monkeypatch.setattr("kcompact.cleaner.space.MOST_OF_A_WAVE", 1)
     seen: list[int] = []
 
     def stop(*arguments: Any, **options: Any) -> None:

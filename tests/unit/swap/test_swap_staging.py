@@ -13,26 +13,21 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import LogChangedError, RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.files import FileIdentity
-from kcompact.swap import manifest, recovery, staging
+from kcompact.swap import manifest, recovery
 from kcompact.swap.identity import PartitionIdentity
-from kcompact.swap.leftovers import read_manifests
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import replace_segments
-from kcompact.swap.small_files import write_small_file
-from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
-from kcompact.swap.steps import Observer, Remove, Step, SyncDir
+from kcompact.swap.staging import create_staging, hand_over, take_back, write_manifest
 from tests.support.crash import (
     IDENTITY,
     Scene,
-    Stopped,
     all_steps,
     assert_lawful,
     assert_stops,
     log_of,
     replace_content,
     stopped,
-    stopped_states,
 )
 from tests.support.parameters import one_in
 from tests.support.sealed import edited, with_checksum
@@ -167,108 +162,21 @@ def test_a_huge_manifest_is_not_read(scene: Scene) -> None:
     assert_stops(scene, "the manifest is damaged")
 
 
-@pytest.fixture
-def in_parts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """The scene with a manifest whose old files are listed in parts of two."""
-    # Another manifest of this scene may be shorter by some digits of its checksum, and is to be in parts too.
-    monkeypatch.setattr(manifest, "MAX_BYTES", manifest_of(scene).stat().st_size - 20)
-    monkeypatch.setattr(manifest, "_PART_INPUTS", 2)
-    write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
-    return scene
-
-
-def parts_of(scene: Scene) -> list[Path]:
-    return sorted((scene.directory / scene.staging).glob("manifest-part-*.json"))
-
-
-def test_a_manifest_in_parts_is_the_same_manifest(in_parts: Scene) -> None:
-    with OpenDirectory(in_parts.directory) as directory:
-        (found,) = read_manifests(directory, [in_parts.staging], IDENTITY).values()
-    assert found is not None
-    assert found.groups == in_parts.cleaned
-    assert len(parts_of(in_parts)) > 2
-    assert max(path.stat().st_size for path in (*parts_of(in_parts), manifest_of(in_parts))) <= manifest.MAX_BYTES
-
-
-@pytest.mark.parametrize("number", [0, -1])
-@pytest.mark.parametrize("change", ["missing", "cut", "other", "link"])
-def test_without_one_of_its_parts_a_manifest_is_damaged(in_parts: Scene, number: int, change: str) -> None:
-    stopped(in_parts, 7)
-    part = parts_of(in_parts)[number]
-    text = part.read_bytes()
-    if change == "cut":
-        os.truncate(part, len(text) - 1)
-    elif change == "other":
-        replace_content(part, text.replace(b'mtime_ns":1', b'mtime_ns":2'))
-    else:
-        part.unlink()
-    if change == "link":
-        (part.parent / "elsewhere").write_bytes(text)
-        part.symlink_to("elsewhere")
-    assert_stops(in_parts, "the manifest is damaged")
-
-
-def test_a_swap_with_a_manifest_in_parts_is_finished(in_parts: Scene) -> None:
-    stopped(in_parts, 15)
-    recovery.recover(in_parts.directory, log_dir=in_parts.log_dir)
-    assert_lawful(in_parts)
-
-
-def test_a_discard_may_be_stopped_between_the_parts(in_parts: Scene, tmp_path: Path) -> None:
-    def discarded(scene: Scene, observer: Observer) -> None:
-        discard(scene.directory, scene.staging, after_step=observer)
-
-    for _, state in stopped_states(in_parts, tmp_path, discarded):
-        recovery.recover(state.directory, log_dir=state.log_dir)
-        assert not (state.directory / state.staging).exists()
-    steps: list[Step] = []
-    discard(in_parts.directory, in_parts.staging, after_step=steps.append)
-    # A power cut keeps the manifest only together with all of its parts.
-    assert steps[:2] == [Remove(f"{in_parts.staging}/{manifest.NAME}"), SyncDir(in_parts.staging)]
-
-
-def test_the_parts_of_the_next_wave_are_not_read_with_the_last_manifest(
-    in_parts: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = {path.name: path.read_bytes() for path in parts_of(in_parts)}
-
-    def stop_at_the_manifest(directory: OpenDirectory, name: str, content: bytes, *, mode: int) -> None:
-        if name.endswith(manifest.NAME):
-            raise Stopped
-        write_small_file(directory, name, content, mode=mode)
-
-    monkeypatch.setattr(staging, "write_small_file", stop_at_the_manifest)
-    monkeypatch.setattr(manifest, "_PART_INPUTS", 3)
-    with pytest.raises(Stopped):
-        write_manifest(in_parts.directory, in_parts.staging, in_parts.cleaned, identity=IDENTITY, end_offset=None)
-    assert {path.name: path.read_bytes() for path in parts_of(in_parts)} != content
-    recovery.recover(in_parts.directory, log_dir=in_parts.log_dir)
-    assert not (in_parts.directory / in_parts.staging).exists()
-
-
 def test_a_swap_of_too_many_files_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "MAX_BYTES", manifest_of(scene).stat().st_size - 1)
-    monkeypatch.setattr(manifest, "_PART_INPUTS", 2)
-    write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
-    parts = len(parts_of(scene))
-    monkeypatch.setattr(manifest, "MAX_PARTS", parts)
-    write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
-    monkeypatch.setattr(manifest, "MAX_PARTS", parts - 1)
+    monkeypatch.setattr(manifest, "MAX_BYTES", manifest_of(scene).stat().st_size - 20)
     with pytest.raises(RefusedError, match="too many files for one swap"):
         write_manifest(scene.directory, scene.staging, scene.cleaned, identity=IDENTITY, end_offset=scene.end_offset)
 
 
-def test_the_largest_entries_fit_into_a_part() -> None:
+def test_a_manifest_holds_80_000_of_the_largest_entries() -> None:
     name = f"{2**63 - 1:020d}.timeindex"
     largest = FileIdentity(name=name, device=2**64 - 1, inode=2**64 - 1, size_bytes=2**63 - 1, mtime_ns=-(2**63))
-    group = CleanedSegment(base_offset=0, files=(), replaces=(largest,) * 8_000)
+    group = CleanedSegment(base_offset=0, files=(), replaces=(largest,) * 80_000)
     whole = manifest.Manifest(identity=IDENTITY, end_offset=None, pid=2**22, groups=(group,))
-    files = manifest.encode(whole)
-    assert len(files) == 3
-    assert max(len(content) for _, content in files) <= manifest.MAX_BYTES
+    assert len(manifest.encode(whole)) <= manifest.MAX_BYTES
 
 
-@pytest.mark.parametrize("inputs", [3, 3999, 4001, 9000])
+@pytest.mark.parametrize("inputs", [3, 9000])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_manifest_takes_no_more_than_the_space_that_is_counted(inputs: int, groups: int) -> None:
     topic_partition = TopicPartition(topic="t" * 249, partition=2**31 - 1)
@@ -290,7 +198,7 @@ def test_a_manifest_takes_no_more_than_the_space_that_is_counted(inputs: int, gr
         identity=PartitionIdentity(topic_partition=topic_partition), end_offset=2**62, pid=2**22, groups=tuple(segments)
     )
     counted = manifest.most_bytes(topic_partition) + sum(map(manifest.most_bytes_of_group, segments))
-    written = sum(len(content) for _, content in manifest.encode(whole))
+    written = len(manifest.encode(whole))
     assert 0 < written <= counted < written + 2000 * groups
 
 
