@@ -1,0 +1,210 @@
+"""The edges of a cleaning: locks, directories that were moved or cannot be read any more, what errors keep."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kcompact.clean.prepare import PreparedClean
+from kcompact.cleaner import partition, space, writing
+from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.outcome import RoundResult
+from kcompact.cleaner.recovering import recover_each
+from kcompact.cleaner.round import clean_log_dir
+from kcompact.errors import LogChangedError, NotEnoughSpaceError, RecoveryNeededError, StorageError
+from kcompact.log.lock import log_dir_lock
+from kcompact.plan.options import PlanOptions
+from kcompact.swap import checkpoint, ending, manifest
+from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.recovery import begin_recovery
+from kcompact.swap.recovery_end import RecoveryReport
+from kcompact.swap.replace import replace_segments
+from tests.support import log_dsl
+from tests.support.command_line import DIRTY, kcompact, settings
+from tests.support.command_line import partition as written
+from tests.support.grouped_ends import CHECKPOINT, NAMES, stagings
+
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "300"}
+PLAN = PlanOptions(now_ms=log_dsl.time_of("10:00"))
+
+
+def write(log_dir: Path, names: tuple[str, ...] = NAMES) -> Path:
+    for name in names:
+        written(log_dir, settings(f"hw=7 name={name}", DIRTY))
+    return log_dir
+
+
+def run(log_dir: Path, options: CleanOptions | None = None) -> RoundResult:
+    return clean_log_dir(log_dir, COMPACT, plan_options=PLAN, options=options, engine="in-process")
+
+
+def many_groups(log_dir: Path, groups: int) -> Path:
+    """Write a partition whose segments are cleaned one by one, with `segment.bytes` of 300."""
+    rows = "".join(f"{2 * row}: k=*90 j{row}=*90\n" for row in range(groups))
+    return written(log_dir, f"log now=10:00 name=orders-0 segment.bytes=300\n{rows}{2 * groups}: z=1\n")
+
+
+# --- The lock
+
+
+def moved_before_the_second_group(a: Path, b: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def replace(*arguments: object, **options: object) -> None:
+        seen.append(1)
+        if len(seen) == 2:
+            (a / "orders-0").rename(b / "orders-0")
+        replace_segments(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partition, "replace_segments", replace)
+
+
+def test_a_partition_that_was_moved_under_another_lock_is_not_changed_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = tmp_path / "a", write(tmp_path / "b", ("other-0",))
+    many_groups(a, 6)
+    moved_before_the_second_group(a, b, monkeypatch)
+    with log_dir_lock(b):
+        (outcome,) = run(a).partitions
+    assert isinstance(outcome.error, LogChangedError)
+    small = sorted(path.name for path in (b / "orders-0").glob("*.log") if path.stat().st_size < 200)
+    assert small == [f"{0:020d}.log", f"{12:020d}.log"], "the group before the move, and the active segment"
+    assert not (a / CHECKPOINT).exists()
+
+
+# --- What cannot be read or closed any more
+
+
+def test_a_recovery_that_cannot_list_its_files_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path / "data")
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ending, "write_checkpoints", full)
+        run(data)
+    really_written, really_listed, armed = checkpoint.write_checkpoints, OpenDirectory.names, [False]
+
+    def write_checkpoints(*arguments: object) -> None:
+        really_written(*arguments)  # type: ignore[arg-type]
+        armed[0] = True
+
+    def names(self: OpenDirectory, name: str = "") -> frozenset[str]:
+        if armed[0] and self.path.name == "b-0":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), "b-0")
+        return really_listed(self, name)
+
+    monkeypatch.setattr(ending, "write_checkpoints", write_checkpoints)
+    monkeypatch.setattr(OpenDirectory, "names", names)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with log_dir_lock(data) as lock:
+        found = recover_each(
+            [data / name for name in NAMES], lambda each: begin_recovery(each, log_dir=data, lock=lock)
+        )
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert isinstance(found.pop(data / "b-0"), RecoveryNeededError)
+    assert all(isinstance(each, RecoveryReport) and each.checkpoint == 6 for each in found.values())
+    assert stagings(data) == ["b-0"]
+
+
+def test_a_last_look_that_fails_does_not_lose_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, really = write(tmp_path / "data"), OpenDirectory.names
+
+    def names(self: OpenDirectory, name: str = "") -> frozenset[str]:
+        if self.path == tmp_path / "kept" and (data / CHECKPOINT).exists():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return really(self, name)
+
+    monkeypatch.setattr(OpenDirectory, "names", names)
+    result = run(data, CleanOptions(keep_replaced=tmp_path / "kept"))
+    assert [each.status for each in result.partitions] == ["cleaned"] * 5
+
+
+def test_an_output_that_cannot_be_begun_is_an_error_of_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path / "data", ("a-0",))
+
+    def failing(*arguments: object, **options: object) -> OpenDirectory:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("kcompact.swap.copy.output.made_in", failing)
+    with pytest.raises(StorageError, match="Input/output error"):
+        run(data, CleanOptions(output=tmp_path / "out"))
+
+
+# --- What is kept
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_result_and_no_error_keeps_a_prepared_cleaning(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: space.StagingSpace) -> None:
+        raise NotEnoughSpaceError(path=tmp_path, needed_bytes=2, free_bytes=1)
+
+    if fails:
+        monkeypatch.setattr(space.StagingSpace, "require", full)
+        monkeypatch.setattr(writing, "fitting_at_once", lambda *_, **__: None)
+    result = run(write(tmp_path / "data"))
+    gc.collect()
+    assert {each.status for each in result.partitions} == {"failed" if fails else "cleaned"}
+    assert [each for each in gc.get_objects() if isinstance(each, PreparedClean)] == []
+
+
+# --- The cost of a group
+
+
+def calls_of(act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return how often each costly look at a group, or at all names, is made."""
+    counts = {"sizes": 0, "names": 0}
+    really_sized, really_listed = manifest.most_bytes_of_group, OpenDirectory.names
+
+    def sized(*arguments: object) -> int:
+        counts["sizes"] += 1
+        return really_sized(*arguments)  # type: ignore[arg-type]
+
+    def listed(self: OpenDirectory, name: str = "") -> frozenset[str]:
+        counts["names"] += 1
+        return really_listed(self, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(space, "most_bytes_of_group", sized)
+        patched.setattr(OpenDirectory, "names", listed)
+        act()
+    return counts
+
+
+def test_no_group_looks_at_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {}
+    for groups in (4, 40):
+        many_groups(tmp_path / str(groups), groups)
+        log_dir = tmp_path / str(groups)
+        counts[groups] = calls_of(partial(run, log_dir), monkeypatch)
+    assert counts[40]["sizes"] <= 10 * counts[4]["sizes"]
+    assert counts[40]["names"] == counts[4]["names"]
+
+
+# --- The output
+
+
+def test_a_copy_has_the_entries_of_its_source_and_no_others(tmp_path: Path) -> None:
+    data, out = write(tmp_path / "data", ("a-0",)), tmp_path / "out"
+    (data / "log-start-offset-checkpoint").write_text("0\n2\na 0 0\nb 0 4\n")
+    out.mkdir()
+    (out / "log-start-offset-checkpoint").write_text("0\n1\na 0 5\n")
+    options = ("--config", "cleanup.policy=compact", "--now", "2024-01-01T10:00Z", "--output", out)
+    assert kcompact("clean", *options, data / "a-0").code == 4
+    (out / "log-start-offset-checkpoint").unlink()
+    assert kcompact("clean", *options, data / "a-0").code == 0
+    assert (out / "log-start-offset-checkpoint").read_text().split() == ["0", "1", "a", "0", "0"]
