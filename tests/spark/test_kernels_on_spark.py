@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kcompact import __version__, kernels
@@ -62,6 +64,22 @@ def test_a_worker_with_another_package_is_refused(
     token, problem = opened(result, source="a worker")
     assert (number, token) == (7, None)
     assert expected in str(problem)
+
+
+def test_another_package_is_refused_before_anything_of_its_job_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unreadable:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (_of_another_version, ())
+
+    monkeypatch.setattr(Package, "of_this_process", classmethod(lambda _: Package("99.0", library_sha256())))
+    unreadable: Any = Unreadable()
+    data = ship(unreadable, Throttle(None), CLEANING)
+    with pytest.raises(EngineError, match=r"the driver has kcompact 99\.0"):
+        Shipped.opened(data)
+
+
+def _of_another_version() -> None:
+    raise AttributeError("a class that only another version has")
 
 
 def test_a_worker_uses_kernels_if_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,28 @@ def test_accumulator_server_is_one_of_socketserver(on_spark: OnSpark) -> None:
 
 
 @spark_marked
+def test_nothing_is_kept_of_the_accumulators_of_a_job(on_spark: OnSpark, tmp_path: Path) -> None:
+    from pyspark import accumulators
+
+    assert hasattr(accumulators, pyspark_private.ACCUMULATORS), moved(f"accumulators.{pyspark_private.ACCUMULATORS}")
+    before = set(getattr(accumulators, pyspark_private.ACCUMULATORS))
+    prepare_clean(plan_of(write_log(tmp_path / "logs")), on_spark)
+    assert set(getattr(accumulators, pyspark_private.ACCUMULATORS)) == before
+
+
+def test_a_task_that_ends_late_sends_to_an_accumulator_that_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import accumulators
+
+    registry: dict[int, Any] = {7: object()}
+    monkeypatch.setattr(accumulators, pyspark_private.ACCUMULATORS, registry)
+    pyspark_private.forget_accumulators(types.SimpleNamespace(aid=7), may_get_more=True)
+    registry[7] += [b"late"]
+    assert (list(registry), vars(registry[7])) == ([7], {})
+    pyspark_private.forget_accumulators(types.SimpleNamespace(aid=7), may_get_more=False)
+    assert registry == {}
+
+
+@spark_marked
 def test_running_context_is_seen(on_spark: OnSpark) -> None:
     assert pyspark_private.has_active_context(), moved(f"the context in SparkContext.{pyspark_private.ACTIVE_CONTEXT}")
 
