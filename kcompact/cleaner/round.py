@@ -331,51 +331,64 @@ def begin_round(
     Raises ConfigError for a setting that Kafka does not accept, RefusedError when no partition matches the topics, and
     the errors of an output that cannot be written.
     """
+    with ExitStack() as stack:
+        with storage_errors(paths[0]):
+            begun = _begun(stack, paths, plan_options, options, engine_options, uninterrupted)
+        yield begun
+
+
+def _begun(
+    stack: ExitStack,
+    paths: Sequence[Path],
+    plan_options: PlanOptions,
+    options: CleanOptions,
+    engine_options: EngineOptions,
+    uninterrupted: Callable[[], AbstractContextManager[None]],
+) -> Round:
     if options.rebuild_indexes:
         plan_options = replace(plan_options, rebuild_indexes=True)
-    with ExitStack() as stack:
-        directories, unusable = named_partitions(paths, PartitionOutcome, topics=plan_options.topics)
-        if not options.only_reads:
-            require_local(directory.parent for directory in directories)
-        output = output_of(paths, directories, plan_options, options)
-        keep = None if options.keep_replaced is None else KeptDirectory(Path(options.keep_replaced), directories)
-        locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
-        in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
-        journal = stack.enter_context(journal_at(options.written_journal, directories))
-        planned = [*_planned(directories, plan_options, locks, in_use, journal, uninterrupted), *unusable]
-        planned = [replace(each, applies_retention=options.apply_retention) for each in planned]
-        outcomes = _in_order(planned, {canonical(path) for path in paths}, options, output)
-        engine = _engine_of(outcomes, options, engine_options, output, stack)
-        if output is not None and not engine.copies_in_tasks:  # A task looks itself.
-            require_space_for_copies(output, outcomes, _side_by_side(engine, options))
-        if not options.only_reads:
-            require_plausible_clock(outcomes, plan_options)
-        changed = [] if options.only_reads else _log_dirs_to_change(outcomes, options)
-        if journal is not None and changed:
-            journal.open()
-        doubts = (*time_notes(outcomes, plan_options), *setting_doubts(outcomes, plan_options.overrides))
-        yield Round(
-            outcomes=tuple(outcomes),
-            options=options,
-            plan_options=plan_options,
-            notes=(
-                *option_notes(directories, plan_options),
-                *broker_file_notes(outcomes),
-                *running_notes(outcomes),
-                *locks.notes,
-                *map(_removed_note, locks.removed),
-                *in_use.notes,
-                *(() if keep is None or options.dry_run else [_keep_note(keep, outcomes)]),
-                *storage_notes(changed),
-                *doubts,
-            ),
-            doubts=doubts,
-            locks=locks,
-            engines=engine,
-            output=output,
-            keep=keep,
-            journal=journal,
-        )
+    directories, unusable = named_partitions(paths, PartitionOutcome, topics=plan_options.topics)
+    if not options.only_reads:
+        require_local(directory.parent for directory in directories)
+    output = output_of(paths, directories, plan_options, options)
+    keep = None if options.keep_replaced is None else KeptDirectory(Path(options.keep_replaced), directories)
+    locks = Locks(stack, only_check=options.only_reads, notes_held=options.dry_run)
+    in_use = UseCheck(only_notes=options.dry_run, changes=not options.only_reads)
+    journal = stack.enter_context(journal_at(options.written_journal, directories))
+    planned = [*_planned(directories, plan_options, locks, in_use, journal, uninterrupted), *unusable]
+    planned = [replace(each, applies_retention=options.apply_retention) for each in planned]
+    outcomes = _in_order(planned, {canonical(path) for path in paths}, options, output)
+    engine = _engine_of(outcomes, options, engine_options, output, stack)
+    if output is not None and not engine.copies_in_tasks:  # A task looks itself.
+        require_space_for_copies(output, outcomes, _side_by_side(engine, options))
+    if not options.only_reads:
+        require_plausible_clock(outcomes, plan_options)
+    changed = [] if options.only_reads else _log_dirs_to_change(outcomes, options)
+    if journal is not None and changed:
+        journal.open()
+    doubts = (*time_notes(outcomes, plan_options), *setting_doubts(outcomes, plan_options.overrides))
+    return Round(
+        outcomes=tuple(outcomes),
+        options=options,
+        plan_options=plan_options,
+        notes=(
+            *option_notes(directories, plan_options),
+            *broker_file_notes(outcomes),
+            *running_notes(outcomes),
+            *locks.notes,
+            *map(_removed_note, locks.removed),
+            *in_use.notes,
+            *(() if keep is None or options.dry_run else [_keep_note(keep, outcomes)]),
+            *storage_notes(changed),
+            *doubts,
+        ),
+        doubts=doubts,
+        locks=locks,
+        engines=engine,
+        output=output,
+        keep=keep,
+        journal=journal,
+    )
 
 
 def _in_order(

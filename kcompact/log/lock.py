@@ -107,7 +107,9 @@ class LogDirLock:
 
     def require_parent_of(self, directory: Path, fd: int) -> None:
         """Raise LogChangedError unless an open directory lies in the log directory that is locked."""
-        if not os.path.samestat(os.stat("..", dir_fd=fd), self._directory):
+        with storage_errors(directory):
+            above = os.stat("..", dir_fd=fd)
+        if not os.path.samestat(above, self._directory):
             raise LogChangedError(path=directory, problem="is no longer in the log directory that kcompact has locked")
 
 
@@ -128,8 +130,8 @@ def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) 
 
     Creates `.lock` if it is missing and gives it to the directory's owner, because a file that belongs to root would
     keep the broker from starting. Raises LogDirLockedError if another process holds the lock, RefusedError if the file
-    cannot be opened or locked, LogChangedError if it is replaced again and again; ConfigError for a path of another
-    store. Rule: LogManager.lockLogDirs.
+    cannot be opened or locked, LogChangedError if it is replaced again and again, StorageError; ConfigError for a path
+    of another store. Rule: LogManager.lockLogDirs.
     """
     log_dir = as_path(log_dir)
     if dir_fd is None:
@@ -137,9 +139,12 @@ def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) 
     path = log_dir / LOCK_NAME
     directory_fd = _open_directory(log_dir) if dir_fd is None else os.dup(dir_fd)
     try:
-        lock_fd, created = _acquire(path, directory_fd)
+        with storage_errors(path):
+            lock_fd, created = _acquire(path, directory_fd)
         try:
-            yield LogDirLock(path=path, directory_fd=directory_fd, lock_fd=lock_fd, created=created)
+            with storage_errors(path):
+                lock = LogDirLock(path=path, directory_fd=directory_fd, lock_fd=lock_fd, created=created)
+            yield lock
         finally:
             with suppress(OSError):  # Nothing was written to it.
                 os.close(lock_fd)  # Closes the open file description, which releases the lock.
@@ -273,9 +278,12 @@ def _open_existing(path: Path, directory_fd: int) -> int:
         if error.errno == errno.ELOOP:
             raise RefusedError(path=path, problem="is a symbolic link", hint=_NOT_A_BROKERS) from error
         raise _not_opened(path, error) from error
-    if not stat.S_ISREG(os.fstat(lock_fd).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(lock_fd).st_mode):
+            raise RefusedError(path=path, problem="is not a regular file", hint=_NOT_A_BROKERS)
+    except BaseException:
         os.close(lock_fd)
-        raise RefusedError(path=path, problem="is not a regular file", hint=_NOT_A_BROKERS)
+        raise
     return lock_fd
 
 

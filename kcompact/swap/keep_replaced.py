@@ -14,7 +14,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -77,13 +77,15 @@ class KeptDirectory:
         return Note.of(NoteCode.KEEPS_REPLACED, path=shown(self.path), word=shell_word(self.path))
 
     def __enter__(self) -> KeptDirectory:
-        with storage_errors(self.path, "make"):
-            self._held = made_without_links(self.path)
-            status = os.fstat(self._held.fd())
-            if status.st_uid != os.geteuid() or self._held.names():
+        with ExitStack() as stack, storage_errors(self.path, "make"):
+            held = stack.enter_context(made_without_links(self.path))
+            status = os.fstat(held.fd())
+            if status.st_uid != os.geteuid() or held.names():
                 raise _not_empty(self.path)
-            os.fchmod(self._held.fd(), 0o700)
-            apply_steps(self._held, (SyncDir(),))
+            os.fchmod(held.fd(), 0o700)
+            apply_steps(held, (SyncDir(),))
+            stack.pop_all()  # `__exit__` closes it.
+            self._held = held
         return self
 
     def __exit__(

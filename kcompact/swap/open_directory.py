@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -236,10 +236,14 @@ def made_in(parent: OpenDirectory, name: str, *, is_shared: bool = False) -> Ope
         raise
     except OSError as problem:
         raise storage_error(path, problem) from None
-    made = OpenDirectory(path, fd=fd)
-    os.close(fd)
-    if os.fstat(made.fd()).st_uid != os.geteuid() or (made.names() and not is_shared):
-        raise LogChangedError(path=path, problem="was replaced as soon as kcompact had created it")
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(OpenDirectory(path, fd=fd))
+        finally:
+            os.close(fd)
+        if os.fstat(made.fd()).st_uid != os.geteuid() or (made.names() and not is_shared):
+            raise LogChangedError(path=path, problem="was replaced as soon as kcompact had created it")
+        stack.pop_all()  # The caller closes it.
     return made
 
 

@@ -22,7 +22,7 @@ from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, parts_of
 from kcompact.bucket.scratch import as_path, needs_scratch_space
 from kcompact.bucket.upload import exists_already, new_attempt, publish, published
-from kcompact.errors import NotEnoughSpaceError, RefusedError
+from kcompact.errors import NotEnoughSpaceError, RefusedError, storage_errors
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.host.disk import Disk
 from kcompact.log.files import files_in
@@ -43,7 +43,8 @@ def output_at(
     """Return an output, in a bucket if its path is of one. Parameters and errors are those of `Output`."""
     if isinstance(path, BucketPath):
         return BucketOutput(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
-    return Output(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
+    with storage_errors(path):
+        return Output(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
 
 
 class BucketOutput(Output):

@@ -223,12 +223,11 @@ class Output:
         """Create the output if it is missing and hold it open until the end; a new one is private until it is whole."""
         parent = self._stack.enter_context(made_without_links(self.path.parent))
         try:
-            output = made_in(parent, self.path.name, is_shared=True)
+            output = self._stack.enter_context(made_in(parent, self.path.name, is_shared=True))
             self._parent = parent
             apply_steps(parent, (SyncDir(),))
         except FileExistsError:
-            output = OpenDirectory(self.path, fd=parent.fd(self.path.name))
-        self._stack.enter_context(output)
+            output = self._stack.enter_context(OpenDirectory(self.path, fd=parent.fd(self.path.name)))
         self._fd = output.fd()
         return output
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +19,8 @@ from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.recovering import recover_each
 from kcompact.cleaner.round import clean_log_dir
-from kcompact.errors import LogChangedError, NotEnoughSpaceError, RecoveryNeededError, StorageError
-from kcompact.log.lock import log_dir_lock
+from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError, RecoveryNeededError, StorageError
+from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
 from kcompact.swap import checkpoint, ending, manifest
 from kcompact.swap.open_directory import OpenDirectory
@@ -208,3 +210,37 @@ def test_a_copy_has_the_entries_of_its_source_and_no_others(tmp_path: Path) -> N
     (out / "log-start-offset-checkpoint").unlink()
     assert kcompact("clean", *options, data / "a-0").code == 0
     assert (out / "log-start-offset-checkpoint").read_text().split() == ["0", "1", "a", "0", "0"]
+
+
+def descriptors() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
+@pytest.mark.parametrize("call", ["fstat", "stat", "fsync", "fchmod", "listdir", "open", "mkdir", "read", "write"])
+@pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("option", ["keep_replaced", "output"])
+def test_a_call_that_fails_leaves_no_descriptor_and_no_lock(
+    option: str, call: str, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many of the first calls of each kind fail once."""
+    data, really = write(tmp_path / "data", ("a-0",)), getattr(os, call)
+    run(data, CleanOptions(dry_run=True))  # Opens what stays open.
+    for number in range(1, 60, each):
+        at = [0]
+
+        def failing(*arguments: object, at: list[int] = at, number: int = number, **options: object) -> object:
+            at[0] += 1
+            if at[0] == number:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return really(*arguments, **options)
+
+        before = descriptors()
+        with monkeypatch.context() as patched, suppress(KcompactError):
+            patched.setattr(os, call, failing)
+            run(data, CleanOptions(**{option: tmp_path / f"{option}-{number}"}))  # type: ignore[arg-type]
+        gc.collect()
+        assert (descriptors() - before, is_locked(data)) == (set(), False), number
+        if at[0] < number:
+            break
+        shutil.rmtree(data)
+        write(data, ("a-0",))
