@@ -58,7 +58,10 @@ class CleaningTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwappedGroups:
-    """The groups that a cleaning has replaced, and `kept`, those whose old files were kept, with their digests."""
+    """The groups that a cleaning has replaced, and `kept`, those whose old files were kept, with their digests.
+
+    Only the journal reads them. The result of a round has none: thousands of results are kept until its end.
+    """
 
     replaced: tuple[CleanedSegment, ...] = ()
     kept: tuple[KeptGroup, ...] = ()

@@ -30,7 +30,7 @@ from kcompact.cleaner.ending import EndingGroups, SwappedPartition, end
 from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions, engine_options
 from kcompact.cleaner.in_use import Locks, UseCheck
 from kcompact.cleaner.journal import Journal, journal_at
-from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status
+from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status, SwappedGroups
 from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.preflight import storage_notes
 from kcompact.cleaner.recovering import recover_each
@@ -284,6 +284,8 @@ class Round:
 
 
 def _with_result(outcome: PartitionOutcome, result: CleanResult) -> PartitionOutcome:
+    """Return a partition with its result, without the replaced files: the journal has them."""
+    result = replace(result, swapped=SwappedGroups())
     return replace(outcome, plan=result.plan, result=result, error=result.stopped_by)
 
 
