@@ -474,6 +474,7 @@ class CheckpointNotWrittenError(KcompactError):
     """
 
     def __init__(self, *, path: Path | str, problem: KcompactError) -> None:
+        self.__cause__ = problem
         self.path = str(path)
         self.problem = problem
         self.exit_code = problem.exit_code

@@ -22,7 +22,7 @@ from kcompact.plan.discovery import partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
 from kcompact.plan.verdict import Reason
-from kcompact.plan.walk import PlannedPartition, plan_partitions
+from kcompact.plan.walk import PlannedPartition, drop_tracebacks, plan_partitions
 
 WAIT_S = 0.1
 """The longest wait between two looks at something that may change without a notice, such as a file."""
@@ -288,6 +288,7 @@ class LogPool:
             if isinstance(cause, StorageError):
                 self.take_offline(directory.parent, cause)
                 return
+            drop_tracebacks(cause)
             cleanable_bytes = plan.cleanable_bytes if plan is not None else 0
             self._uncleanable[_partition(directory)] = Uncleanable(
                 directory=directory, cause=cause, cleanable_bytes=cleanable_bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -128,9 +127,6 @@ class PartitionOutcome(PlannedPartition):
     result: CleanResult | None = None
     recovered: str | None = None
 
-    def __post_init__(self) -> None:
-        _free_frames(self.error)
-
     @property
     def is_cleaned(self) -> bool:
         """Return whether a cleaning, or a dry run, was completed."""
@@ -235,10 +231,3 @@ class RoundResult:
 
     def __repr__(self) -> str:
         return f"<RoundResult {self}>"
-
-
-def _free_frames(problem: BaseException | None) -> None:
-    """Free what the frames of an error hold: the prepared cleaning. Its traceback can still be printed."""
-    while problem is not None:
-        traceback.clear_frames(problem.__traceback__)
-        problem = problem.__cause__ or problem.__context__

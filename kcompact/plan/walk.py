@@ -7,6 +7,8 @@ exit_code = gravest_exit_code(entry.exit_code for entry in entries)
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from kcompact.errors import (
     ConfigError,
     CorruptDataError,
+    EngineError,
     KcompactError,
     RecoveryNeededError,
     RefusedError,
@@ -59,6 +62,11 @@ class PlannedPartition:
     """Damage of the checkpoints or the metadata of the log directory, which the plan does without."""
     plan_damage: KcompactError | None = None
     """Damage of the partition that leaves it with a plan."""
+
+    def __post_init__(self) -> None:
+        for problem in (self.error, *(self.plan.log.damage if self.plan else ())):
+            if problem is not None:
+                drop_tracebacks(problem)
 
     @classmethod
     def of(cls, plan: CleanPlan) -> Self:
@@ -139,6 +147,26 @@ def _may_be_partition(directory: Path) -> bool:
         return named and not directory.is_symlink() and is_partition_directory(directory)
     except OSError:
         return True
+
+
+def drop_tracebacks(problem: KcompactError) -> None:
+    """Drop the tracebacks of an error and of its causes. That of a bug or of Spark becomes a note, for `--debug`.
+
+    Thousands of errors may be kept. The frames of a traceback hold what was in memory when it was raised, and a cleared
+    frame still holds the closure of its function.
+    """
+    chain: list[BaseException] = [problem]
+    for each in chain:
+        is_expected = isinstance(each, KcompactError | OSError) and not isinstance(each, EngineError)
+        if each.__traceback__ is not None and not is_expected:
+            lines = traceback.format_tb(each.__traceback__)
+            # Errors of the same place share the text. Partitions that share the error have it once.
+            text = sys.intern("".join(("Traceback (most recent call last):\n", *lines)).rstrip())
+            if text not in getattr(each, "__notes__", ()):
+                each.add_note(text)
+        each.__traceback__ = None
+        causes = (each.__cause__, each.__context__)
+        chain += [cause for cause in causes if cause is not None and cause not in chain]
 
 
 Entry = TypeVar("Entry", bound=PlannedPartition)

@@ -405,6 +405,7 @@ def test_an_uncleanable_partition_is_remembered_until_it_is_forgotten(tmp_path: 
         assert cleaner.await_cleaned(PRICES, 6, PATIENCE_S)
         await_uncleanable(cleaner, {ORDERS})
         failed = cleaner.uncleanable_partitions[ORDERS]
+        assert failed.cause.__traceback__ is None
         cleanable_bytes = sum((directory / f"{base:020d}.log").stat().st_size for base in (0, 3))
         assert isinstance(failed.cause, CorruptDataError)
         assert (failed.directory, failed.cleanable_bytes) == (directory, cleanable_bytes)
