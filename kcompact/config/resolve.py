@@ -135,6 +135,7 @@ class _Resolver:
         self._given = given
         self._release = release
         self._live: LiveCluster | None = None
+        self._last_merged: tuple[tuple[object, ...], TopicConfig] | None = None
 
     def query_cluster(self, address: str, client: ClientConfig | None, directories: Sequence[Path]) -> None:
         """Read the settings of all topics and brokers from the running cluster, with one connection.
@@ -200,16 +201,23 @@ class _Resolver:
         release: Release = NEWEST,
         source: ReleaseSource = ReleaseSource.NEWEST,
     ) -> TopicConfig:
-        """Return the configuration of a topic from the options, its own settings and those of its broker."""
-        return merged_config(
-            topic,
-            overrides=self._overrides,
-            own=own,
-            broker=self._configs[directory.parent],
-            dynamic=dynamic,
-            release=release,
-            release_source=source,
-        )
+        """Return the configuration of a topic from the options, its own settings and those of its broker.
+
+        The partitions of a topic follow each other, and those with the same sources share one configuration.
+        """
+        sources = (topic, directory.parent, own, dynamic, release, source)
+        if self._last_merged is None or self._last_merged[0] != sources:
+            config = merged_config(
+                topic,
+                overrides=self._overrides,
+                own=own,
+                broker=self._configs[directory.parent],
+                dynamic=dynamic,
+                release=release,
+                release_source=source,
+            )
+            self._last_merged = (sources, config)
+        return self._last_merged[1]
 
     def _own(self, directory: Path, partition: TopicPartition, notes: list[Note]) -> TopicOverrides:
         """Return what is known of the topic's own settings: from the first source that has the topic; add notes.
