@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,12 +99,13 @@ def verify_kept(
     groups: list[KeptGroup] = []
     left_out: tuple[KeptGroup, ...] = ()
     moved_on = None
+    logs = _logs_of_groups(subject, present)
     for number in range(len(subject.groups) - 1, -1, -1):
         group = subject.groups[number]
         found = {file.name: _verified(kept, file, check) for file in group.old}
         if _is_back(partition, group, found, present):
             continue
-        moved_on = _changed_since(partition, subject, group, present, check)
+        moved_on = _changed_since(partition, group, present, logs[group.base_offset], check)
         if moved_on is not None:
             left_out = subject.groups[: number + 1]
             break
@@ -168,25 +170,39 @@ def _is_back(
     return all(now is not None and os.path.samestat(now, status) for now, status in statuses)
 
 
+def _logs_of_groups(subject: KeptPartition, present: Collection[str]) -> dict[int, list[int]]:
+    """Return the base offsets of the `.log` files that are present in the offsets of each group, by that of the group.
+
+    The offsets of a group end at the next group, or at the next segment that was not cleaned.
+    """
+    starts = sorted(
+        {group.base_offset for group in subject.groups} | {base_offset_of(log.name) for log in subject.untouched}
+    )
+    found: dict[int, list[int]] = {start: [] for start in starts}
+    for base in log_bases(present):
+        if number := bisect_right(starts, base):
+            found[starts[number - 1]].append(base)
+    return found
+
+
 def _changed_since(
     partition: OpenDirectory,
-    subject: KeptPartition,
     group: KeptGroup,
     present: Collection[str],
+    logs: Iterable[int],
     check: Callable[[], None],
 ) -> RefusedError | None:
-    """Return what has changed since the cleaning in the offsets of a group; None if nothing has."""
+    """Return what has changed since the cleaning in the offsets of a group; None if nothing has.
+
+    `logs` are the base offsets of the `.log` files in these offsets.
+    """
     new = {file.name for file in group.new}
     for file in group.old:
         if file.name not in new and file.name in present:
             return _moved_on(partition.path / file.name, "is there again")
-    others = [base_offset_of(log.name) for log in subject.untouched]
-    others += [other.base_offset for other in subject.groups]
-    end_offset = min((base for base in others if base > group.base_offset), default=None)
-    for base in log_bases(present):
-        is_within = group.base_offset <= base and (end_offset is None or base < end_offset)
-        if is_within and log_name(base) not in new:
-            return _moved_on(partition.path / log_name(base), "is new")
+    for name in map(log_name, logs):
+        if name not in new:
+            return _moved_on(partition.path / name, "is new")
     for staged in group.new:
         check()
         if staged.name not in present:
