@@ -35,8 +35,8 @@ _CLOCK_TICK_MS = 10
 def require_unused(directory: Path, known: Collection[FileIdentity] = ()) -> None:
     """Raise PartitionInUseError if a process has a file of this partition open as a broker has. Also OSError.
 
-    `known` are all segments of the log. If nobody has one of them open, the directory is not looked at: a broker has
-    every `.log` open.
+    `known` are segments of the log. If nobody has one of them open, the directory is not looked at: a broker has every
+    `.log` open.
     """
     if known and not _is_open(known, other_processes.recent_look({file.device for file in known})):
         return

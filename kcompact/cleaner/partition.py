@@ -316,6 +316,7 @@ def _swap_in_waves(
     plan, lock = cleaning.plan, cleaning.held_lock
     identity = identity_under_lock(directory, lock)
     where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
+    names = NamesInPartition(directory, plan.log.orphans)
     total = WrittenGroups()
     # Closed in any case, because each wave has reserved its space.
     with closing(writing.waves()) as waves:
@@ -327,7 +328,9 @@ def _swap_in_waves(
             # Recovery compares the checkpoint with the segment that follows these groups.
             is_end = len(total.segments) == len(plan.groups) and wave[-1] == len(plan.groups) - 1
             end_offset = plan.first_uncleanable_offset if is_end else None
-            _swap_wave(cleaning, written.segments, directory, staging, kept, identity=identity, end_offset=end_offset)
+            _swap_wave(
+                cleaning, written.segments, directory, staging, kept, names, identity=identity, end_offset=end_offset
+            )
     return total
 
 
@@ -337,6 +340,7 @@ def _swap_wave(
     directory: OpenDirectory,
     staging: str,
     kept: KeptLinks | None,
+    names: NamesInPartition,
     *,
     identity: PartitionIdentity,
     end_offset: int | None,
@@ -349,10 +353,10 @@ def _swap_wave(
     if kept is not None:
         kept.keep(directory, segments, check)
     write_manifest(directory, staging, segments, identity=identity, end_offset=end_offset)
-    require_unchanged(directory, untouched(plan))
-    require_unused(directory.path, [file for segment in plan.log.segments for file in segment.files])
+    others = untouched(plan)  # With the active segment, which a broker has open as well.
+    require_unchanged(directory, others)
+    require_unused(directory.path, [*others, *(file for segment in segments for file in segment.replaces)])
     hand_over(directory, staging)
-    names = NamesInPartition(directory, plan.log.orphans)
     lock_check = partial(lock.check_beside, directory.path, directory.fd())
     for segment in segments:
         check()  # A swap that has begun is always finished.

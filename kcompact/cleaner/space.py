@@ -86,7 +86,7 @@ class _Sizes:
         self._segments = {number: _replacement(plan, number, size) for number, size in sizes.items()}
         self._manifest_bytes = {number: most_bytes_of_group(segment) for number, segment in self._segments.items()}
         self._on_disk: dict[Disk, dict[int, Need]] = {}
-        self._freed_bytes: dict[int, int] = {}
+        self._freeing: dict[Disk, dict[int, Need]] = {}
 
     def order(
         self, numbers: Sequence[int], disk: Disk, *, present_bytes: int | None
@@ -175,7 +175,10 @@ class _Sizes:
         found = self._on_disk[unit]
         if self._keeps or disk.free_bytes > _PLENTY * sum(need.peak_bytes for need in found.values()):
             return {number: found[number] for number in numbers}
-        return {number: found[number].freeing(self._freed(number, disk)) for number in numbers}
+        if unit not in self._freeing:
+            self._freeing[unit] = {number: need.freeing(self._freed(number, disk)) for number, need in found.items()}
+        found = self._freeing[unit]
+        return {number: found[number] for number in numbers}
 
     def _need(self, number: int, disk: Disk) -> Need:
         """Return what a group needs if its old files free nothing."""
@@ -191,10 +194,7 @@ class _Sizes:
 
     def _freed(self, number: int, disk: Disk) -> int:
         """Return the space that the old files of a group free."""
-        if number not in self._freed_bytes:
-            files = self._segments[number].replaces
-            self._freed_bytes[number] = freed_by_deleting(self._plan.log.directory, files, disk)
-        return self._freed_bytes[number]
+        return freed_by_deleting(self._plan.log.directory, self._segments[number].replaces, disk)
 
     def _taken_bytes(self, number: int, disk: Disk) -> int:
         """Return the space for the new files of a group, and on an overlay for its old ones, which a rename copies."""
@@ -377,7 +377,8 @@ class StagingSpace:
         while self._left:
             with self._reserved(self._plan.log.directory, partial(self._wave, present_bytes)) as wave:
                 yield wave.groups
-            self._left = [number for number in self._left if number not in wave.groups]
+            done = set(wave.groups)
+            self._left = [number for number in self._left if number not in done]
             present_bytes = wave.manifest_bytes
 
     def _nothing(self, disk: Disk) -> tuple[None, int] | NotEnoughSpaceError:
