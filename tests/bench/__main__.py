@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME,…",
         help=f"{_list(shapes.SHAPES)}, {_list(shapes.FIXED_SHAPES)}, {many.ALL}: those with many partitions, "
-        f"{queries.ALL}: those that Spark queries, "
+        f"{many.SEGMENTS}: those in many segments, {queries.ALL}: those that Spark queries, "
         f"{ALL}: those that take less long",
     )
     chosen.add_argument("--large-records", type=int, metavar="N", help="so many unique keys; implies --large")
@@ -169,7 +169,7 @@ def _words(known: Iterable[str]) -> Callable[[str], list[str]]:
 def _shapes(text: str) -> list[str]:
     if text == ALL:
         return [*shapes.SHAPES, shapes.LISTING, *shapes.LISTED]
-    groups = {many.ALL: many.SHAPES, queries.ALL: queries.SHAPES}
+    groups = {many.ALL: many.SHAPES, many.SEGMENTS: many.IN_SEGMENTS, queries.ALL: queries.SHAPES}
     found = _words([*shapes.SHAPES, *shapes.FIXED_SHAPES, *groups])(text)
     return [name for word in found for name in groups.get(word, [word])]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import NamedTuple, TypeVar
 
 GENERATOR_VERSION = 1
 """Part of the name of a cached log: raise it when the generator writes other bytes."""
+
+CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+"""The ratio of 0 lets Kafka go on until nothing is dirty, when its offset map is too small for the log."""
 
 START_MS = 1_750_000_000_000
 KAFKA = "kafka"
@@ -31,7 +34,7 @@ ENGINES = (KAFKA, KAFKA_WARM, SPARK, IN_PROCESS, DRY_RUN, INSPECT, PLAN, VERIFY)
 LISTS = (DUMP_LOG, LIST)
 """Those that list the records of a log: Kafka's tool and kcompact."""
 MANY = (KAFKA_WARM, IN_PROCESS, DRY_RUN, PLAN, INSPECT, DOCTOR, REPORT)
-"""Those that run on a log directory of many partitions. The warm Kafka is the one that the others are compared with."""
+"""Those that run on many partitions or segments. The warm Kafka is the one that the others are compared with."""
 REPLICAS = (KEYS, COMPARE)
 """Those that read a log and a replica of it, which is its cleaned copy."""
 ASKED = (PARQUET, KAFKA_LOG)
@@ -57,7 +60,8 @@ class LogSpec:
     """A log to be built; the fields are options of the generator, which `BuildLog.java` describes.
 
     `records` are those of each partition. `keys` 0 gives each record its own, `batch_records` 0 closes a batch by its
-    size, `tail_value_bytes` 0 is `value_bytes`.
+    size, `tail_value_bytes` 0 is `value_bytes`. With `segments` each partition has so many closed ones, each with fewer
+    than ten batches, and a cleaning joins no two of them.
     """
 
     records: int
@@ -73,7 +77,25 @@ class LogSpec:
     abort_every: int = 0
     magic: int = 2
     partitions: int = 1
+    segments: int = 1
     seed: int = 1
+
+    @property
+    def parts(self) -> int:
+        """How many partitions there are, or segments of a partition."""
+        return self.partitions * self.segments
+
+    @property
+    def one_part(self) -> LogSpec:
+        """The log with one partition, or one segment, of the same size."""
+        return replace(self, partitions=1, segments=1, records=self.records // self.segments)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The settings of the topic. The batches of one segment fit its size, and no more."""
+        if self.segments == 1:
+            return CONFIG
+        return CONFIG | {"internal.segment.bytes": str(self.estimated_bytes // self.parts * 11 // 10)}
 
     @property
     def name(self) -> str:
@@ -101,6 +123,7 @@ class LogSpec:
     def arguments(self) -> list[str]:
         """The generator's options, without the directory."""
         options = asdict(self) | {"start_ms": START_MS}
+        del options["segments"]  # They follow from the settings.
         if not self.tail_value_bytes:
             del options["tail_value_bytes"]
         return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -151,7 +174,7 @@ class Goal:
                 return f"{value:.3g} x one core"
             case "wall_s":
                 return f"{value:.3g} s"
-            case "partition_cpu_s":
+            case "part_cpu_s":
                 return f"{value * 1e3:.3g} ms a partition"
             case "stats" | "opens":
                 return f"{value:.3g} {self.of} a partition"
@@ -179,7 +202,7 @@ class Case:
 
     With `cores` each engine has a turn on each of these numbers of cores. `beside` is a log that kcompact cleans as
     well, to compare the times. A `linked` log is too large for a copy: its closed `.log` files are linked instead, so
-    that the original keeps them. With `has_many`, for log directories of many partitions, the others are compared with
+    that the original keeps them. With `has_many`, for many partitions or segments, the others are compared with
     the warm Kafka, and the system calls of kcompact's commands are counted, in runs that are not measured. With `query`
     the engines are those of ASKED, and answer this query of `queries` in one session of Spark.
     """

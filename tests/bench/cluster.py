@@ -27,7 +27,7 @@ from kcompact.host import other_processes
 from kcompact.host.other_processes import OpenFiles
 from tests.bench import logs
 from tests.bench.__main__ import ROOT
-from tests.bench.cases import LogSpec, keys_for
+from tests.bench.cases import CONFIG, LogSpec, keys_for
 from tests.support.spark_cluster import Cluster, started
 
 _GB = 8_547_000
@@ -104,7 +104,7 @@ def drive(log_dir: str) -> None:
 
     other_processes.look = timed
     before = resource.getrusage(resource.RUSAGE_SELF)
-    kcompact.clean_log_dir(log_dir, logs.CONFIG, engine=OnSpark(spark)).raise_failure()
+    kcompact.clean_log_dir(log_dir, CONFIG, engine=OnSpark(spark)).raise_failure()
     after = resource.getrusage(resource.RUSAGE_SELF)
     spark.stop()
     jvm = spark.sparkContext._gateway.proc
@@ -129,7 +129,7 @@ def measure(spec: LogSpec, slots: int, cache: Path, work: Path) -> Took:
     logs.read_into_memory(source)
     expected = work / "in-process"
     logs.link(source, expected)
-    kcompact.clean_log_dir(expected, logs.CONFIG, engine="in-process").raise_failure()
+    kcompact.clean_log_dir(expected, CONFIG, engine="in-process").raise_failure()
     fingerprint = logs.fingerprint(expected)
     shutil.rmtree(expected)
     logs.link(source, work / "cluster")

@@ -18,8 +18,6 @@ from tests.bench.cases import LogSpec
 from tests.oracle import driver, real_kafka
 
 TOPIC = "prices"
-CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
-"""The ratio of 0 lets Kafka go on until nothing is dirty, when its offset map is too small for the log."""
 
 JVM_OPTIONS = (
     "-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
@@ -61,9 +59,9 @@ def dump_log_command(log_dir: Path) -> list[str]:
     return ["env", "-C", str(log_dir), real_kafka.java(), *JVM_OPTIONS, *tool, *options]
 
 
-def config_arguments() -> list[str]:
+def config_arguments(spec: LogSpec) -> list[str]:
     """Return the topic's settings, as the Java programs and kcompact take them."""
-    return [word for name, value in CONFIG.items() for word in ("--config", f"{name}={value}")]
+    return [word for name, value in spec.config.items() for word in ("--config", f"{name}={value}")]
 
 
 def build(spec: LogSpec, cache: Path) -> Path:
@@ -75,7 +73,7 @@ def build(spec: LogSpec, cache: Path) -> Path:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     command = [*java_command("BuildLog"), "--log-dir", str(unfinished), "--topic", TOPIC, *spec.arguments]
-    done = subprocess.run([*command, *config_arguments()], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, *config_arguments(spec)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"building {spec.name} failed:\n{done.stderr}{done.stdout}")
     report = json.loads(done.stdout)

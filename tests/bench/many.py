@@ -1,23 +1,28 @@
-"""The log directories with many partitions: which there are, and their goals.
+"""The log directories with many partitions, and the partitions with many segments: which there are, and their goals.
 
 The partitions of a shape are all alike. `very-many-small` has more of the partitions of `many-small`, so that the costs
-of a partition among few and among many can be compared.
+of a partition among few and among many can be compared; `many-segments` has more of the segments of `few-segments`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tests.bench.cases import DOCTOR, IN_PROCESS, INSPECT, MANY, PLAN, REPORT, Case, Goal, LogSpec, keys_for
 
 ALL = "many"
 """Stands for all of SHAPES."""
+SEGMENTS = "segments"
+"""Stands for all of IN_SEGMENTS."""
 
 SURVIVE_PERCENT = 10
 SMALL_RECORDS = 170  # 20 kB
 QUICK_SHARE = 50
 FEW, MOST = 1000, 5000
+FEW_SEGMENTS, MOST_SEGMENTS = 250, 2000
+BATCHES_OF_SEGMENT = 5
 
 _SMALL = LogSpec(records=SMALL_RECORDS, value_bytes=91, keys=keys_for(SMALL_RECORDS, SURVIVE_PERCENT))
 _UNFRIENDLY = replace(_SMALL, partitions=200)
@@ -35,32 +40,37 @@ SHAPES = {
 }
 """`many-sparse` has been cleaned by Kafka before: offsets are missing, and a third of the records is a dirty tail."""
 
+
+def _in_segments(segments: int) -> LogSpec:
+    """Return a log in one partition, with the records of a small partition in each segment."""
+    records = segments * SMALL_RECORDS
+    keys, batch_records = keys_for(records, SURVIVE_PERCENT), SMALL_RECORDS // BATCHES_OF_SEGMENT
+    return LogSpec(records=records, value_bytes=91, keys=keys, batch_records=batch_records, segments=segments)
+
+
+IN_SEGMENTS = {"few-segments": _in_segments(FEW_SEGMENTS), "many-segments": _in_segments(MOST_SEGMENTS)}
+
 RATIOS = {"many-1MB": 0.5, "many-10MB": 0.3}
 """Of wall and processor time to a warm Kafka."""
-GROWTH = 1.1
-"""Of the processor time of a partition among MOST by that among FEW."""
 STATS, OPENS = 100, 60
 PLAN_S = 0.002
 
 
 def case(name: str, *, engines: Sequence[str], runs: int, seed: int, quick: bool = False) -> Case:
-    """Return the case of a shape; `quick`: with a fiftieth of its partitions."""
-    log = replace(SHAPES[name], seed=seed)
-    if quick:
+    """Return the case of a shape; `quick`: with a fiftieth of its partitions or segments."""
+    log = replace((SHAPES | IN_SEGMENTS)[name], seed=seed)
+    if quick and name in IN_SEGMENTS:
+        log = replace(_in_segments(max(2, log.segments // QUICK_SHARE)), seed=seed)
+    elif quick:
         log = replace(log, partitions=max(2, log.partitions // QUICK_SHARE))
     return Case(
-        name=f"{log.partitions:,} partitions, {name}",
+        name=f"{log.parts:,} {'segments' if name in IN_SEGMENTS else 'partitions'}, {name}",
         log=log,
         engines=tuple(engine for engine in engines or MANY if engine in MANY),
         runs=runs,
-        goals=() if quick else tuple(_goals(name)),
+        goals=() if quick or name in IN_SEGMENTS else tuple(_goals(name)),
         has_many=True,
     )
-
-
-def is_small(case_name: str) -> bool:
-    """Return whether this is the name of the case of `many-small` or of `very-many-small`."""
-    return case_name.endswith("many-small")
 
 
 def _goals(name: str) -> Iterable[Goal]:
@@ -69,8 +79,22 @@ def _goals(name: str) -> Iterable[Goal]:
             yield Goal(engine=IN_PROCESS, of=figure, limit=RATIOS[name])
     yield Goal(engine=IN_PROCESS, of="stats", limit=STATS)
     yield Goal(engine=IN_PROCESS, of="opens", limit=OPENS)
-    yield Goal(engine=PLAN, of="partition_cpu_s", limit=PLAN_S)
+    yield Goal(engine=PLAN, of="part_cpu_s", limit=PLAN_S)
 
 
+class Growth(NamedTuple):
+    """A goal: the processor time of a part in one shape by that of a part in another, which has fewer of them."""
+
+    few: str
+    most: str
+    most_parts: int
+    part: str
+    limit: float
+
+
+GROWTHS = (
+    Growth(few="many-small", most="very-many-small", most_parts=MOST, part="partition", limit=1.1),
+    Growth(few="few-segments", most="many-segments", most_parts=MOST_SEGMENTS, part="segment", limit=1.2),
+)
 GROWING = (IN_PROCESS, PLAN, INSPECT, DOCTOR, REPORT)
 """The engines whose growth has a goal."""

@@ -43,9 +43,9 @@ class Row:
     `ratio` is to Kafka on as many cores, `cpu_ratio` the same of processor time, `floor` to the floor, `beside` to the
     same engine on the case's other log, `one_core` to the same engine on one core.
 
-    Of a log directory with many partitions also: `partition_cpu_s`, the processor time by the number of partitions;
-    `further_cpu_s`, the same without the processor time for a directory of one partition; `operations`, the system
-    calls for each further partition by kind; `checkpoint_s`, what checkpoint files take for each partition.
+    Of many `parts`, which are partitions or segments, also: `part_cpu_s`, the processor time by their number;
+    `further_cpu_s`, the same without the processor time for one part alone; `operations`, the system calls for each
+    further part by kind; `checkpoint_s`, what checkpoint files take for each part.
     """
 
     case: str
@@ -69,10 +69,10 @@ class Row:
     floor: float | None
     passes: int | None
     goals: tuple[tuple[Goal, float], ...]
-    partitions: int = 1
+    parts: int = 1
     has_many: bool = False
     choosing_s: float | None = None
-    partition_cpu_s: float | None = None
+    part_cpu_s: float | None = None
     further_cpu_s: float | None = None
     checkpoint_s: float | None = None
     operations: Mapping[str, float] = field(default_factory=dict)
@@ -142,13 +142,13 @@ def _row(result: Measured, engine: str, cores: int | None) -> Row:
 
 
 def _of_many(result: Measured, engine: str, cpu_s: float | None) -> dict[str, Any]:
-    partitions = result.case.log.partitions
+    parts = result.case.log.parts
     alone_s = 0.0 if engine == KAFKA_WARM else result.alone_cpu_s.get(engine)  # A warm Kafka has started before.
-    others = partitions if engine == KAFKA_WARM else partitions - 1
+    others = parts if engine == KAFKA_WARM else parts - 1
     return {
-        "partitions": partitions,
+        "parts": parts,
         "has_many": True,
-        "partition_cpu_s": cpu_s / partitions if cpu_s is not None else None,
+        "part_cpu_s": cpu_s / parts if cpu_s is not None else None,
         "further_cpu_s": (cpu_s - alone_s) / others if cpu_s is not None and alone_s is not None and others else None,
         "checkpoint_s": result.checkpoint_s.get(engine),
         "operations": result.operations.get(engine, {}),
@@ -221,7 +221,7 @@ MANY_COLUMNS: Columns = {
     **_TIMED,
     "CPU s": _USED["CPU s"],
     "peak MB": _USED["peak MB"],
-    "CPU ms a partition": lambda row: _figure(row.partition_cpu_s, 2, 1e-3),
+    "CPU ms of one": lambda row: _figure(row.part_cpu_s, 2, 1e-3),
     "further": lambda row: _figure(row.further_cpu_s, 2, 1e-3),
     "checkpoints": lambda row: _figure(row.checkpoint_s, 2, 1e-3),
     "x Kafka": COLUMNS["x Kafka"],
@@ -303,19 +303,23 @@ def extremes(every: Sequence[Row]) -> list[str]:
 
 
 def growth(every: Sequence[Row]) -> list[str]:
-    """Return a line for each engine that ran on small partitions, few and many: what a partition costs more of many.
+    """Return a line for each engine that ran on few parts and on many: what a part costs more of many.
 
-    A partition's cost is `further_cpu_s`: the start of a command counts for neither.
+    The cost of a part is `further_cpu_s`: the start of a command counts for neither.
     """
     lines = []
-    small = sorted((row for row in every if many.is_small(row.case)), key=lambda row: row.partitions)
-    for few, most in itertools.product(small[: len(small) // 2], small[len(small) // 2 :]):
-        if few.engine == most.engine and few.further_cpu_s and most.further_cpu_s:
-            times = most.further_cpu_s / few.further_cpu_s
-            line = f"{few.engine}, a partition of {most.partitions:,} by one of {few.partitions:,}: {times:.2f}"
-            if few.engine in many.GROWING and most.partitions == many.MOST:
-                line += f" (goal: ≤ {many.GROWTH}, {'met' if times <= many.GROWTH else 'MISSED'})"
-            lines.append(line)
+    for grown in many.GROWTHS:
+        few_rows, most_rows = (
+            [row for row in every if row.case.endswith(f", {name}")] for name in (grown.few, grown.most)
+        )
+        for few, most in itertools.product(few_rows, most_rows):
+            few_s, most_s = few.further_cpu_s or 0, most.further_cpu_s or 0
+            if few.engine == most.engine and min(few_s, most_s) > 0:
+                times = most_s / few_s
+                line = f"{few.engine}, a {grown.part} of {most.parts:,} by one of {few.parts:,}: {times:.2f}"
+                if few.engine in many.GROWING and most.parts == grown.most_parts:
+                    line += f" (goal: ≤ {grown.limit}, {'met' if times <= grown.limit else 'MISSED'})"
+                lines.append(line)
     return lines
 
 

@@ -64,7 +64,8 @@ class Measured:
 
     `operations` are the system calls for each partition, by engine and kind, `checkpoint_s` the processor time for each
     partition that reading and writing checkpoint files takes, and `alone_cpu_s` the processor time for a log directory
-    of one partition. They are only known of a case that has many partitions.
+    of one partition. They are only known of a case that has many partitions, or many segments: then they are those of a
+    segment.
     """
 
     case: Case
@@ -150,7 +151,7 @@ class Bench:
     def _count(self, result: Measured, source: Path) -> None:
         """Count the system calls for each partition, and measure what does not depend on their number."""
         case = result.case
-        alone = logs.build(replace(case.log, partitions=1), self.cache)
+        alone = logs.build(case.log.one_part, self.cache)
         for engine in case.engines:
             if engine == cases.KAFKA_WARM:
                 continue
@@ -160,14 +161,14 @@ class Bench:
                 counts[directory] = operations.count(
                     self._command(engine, case.log, log_dir), cwd=self.work, env=self.environment
                 )
-            others = max(1, case.log.partitions - 1)
+            others = max(1, case.log.parts - 1)
             more = {kind: counts[source][kind] - counts[alone][kind] for kind in operations.KINDS}
             result.operations[engine] = {kind: count / others for kind, count in more.items()}
             result.alone_cpu_s[engine] = self._turn(Turn(engine), 0, case, alone).cpu_s or 0
             if engine in (cases.IN_PROCESS, cases.PLAN):
                 command = self._command(engine, case.log, self._prepared(engine, source))
                 used_s = checkpoints.measure(command, self.kcompact, cwd=self.work, env=self.environment)
-                result.checkpoint_s[engine] = used_s / case.log.partitions
+                result.checkpoint_s[engine] = used_s / case.log.parts
         self._tidy()
 
     def _prepared(self, engine: str, source: Path) -> Path:
@@ -268,10 +269,10 @@ class Bench:
             case cases.LIST:
                 return [*self.kcompact, "records", "--print-data", str(log_dir)]
             case cases.DOCTOR:
-                return [*self.kcompact, "doctor", *logs.config_arguments(), "--now", str(spec.now_ms), str(log_dir)]
+                return [*self.kcompact, "doctor", *logs.config_arguments(spec), "--now", str(spec.now_ms), str(log_dir)]
             case cases.REPORT:
                 page = ["-o", str(self.work / "report.html")]
-                words = ["report", *logs.config_arguments(), "--now", str(spec.now_ms), *page]
+                words = ["report", *logs.config_arguments(spec), "--now", str(spec.now_ms), *page]
                 return [*self.kcompact, *words, str(log_dir)]
             case cases.KEYS | cases.COMPARE:
                 replica = self._replica(spec, log_dir)
@@ -282,7 +283,7 @@ class Bench:
         buffer_bytes = self.dedupe_buffer_bytes
         command = logs.java_command("CleanLog", dedupe_buffer_bytes=buffer_bytes)
         options = ["--log-dir", str(log_dir), "--now-ms", str(spec.now_ms), "--dedupe-buffer-bytes", str(buffer_bytes)]
-        return [*command, *options, *logs.config_arguments()]
+        return [*command, *options, *logs.config_arguments(spec)]
 
     def _kcompact(self, engine: str, spec: LogSpec, log_dir: Path) -> list[str]:
         words = {
@@ -293,7 +294,7 @@ class Bench:
             cases.PLAN: ["plan"],
             cases.VERIFY: ["verify"],
         }[engine]
-        return [*self.kcompact, *words, "--json", *logs.config_arguments(), "--now", str(spec.now_ms), str(log_dir)]
+        return [*self.kcompact, *words, "--json", *logs.config_arguments(spec), "--now", str(spec.now_ms), str(log_dir)]
 
     def _replica(self, spec: LogSpec, log_dir: Path) -> Path:
         """Return a cleaned copy of a log, made if the cache lacks it."""

@@ -116,7 +116,7 @@ COMPARED = {
     ),
 }
 """The logs that are compared with their cleaned copies."""
-FIXED_SHAPES = (LISTING, *LISTED, *COMPARED, *many.SHAPES, *queries.SHAPES, UNIQUE, ARTICLE)
+FIXED_SHAPES = (LISTING, *LISTED, *COMPARED, *many.SHAPES, *many.IN_SEGMENTS, *queries.SHAPES, UNIQUE, ARTICLE)
 """Shapes that exist in one size only."""
 
 UNIQUE_RECORDS = 60_000_000
@@ -201,7 +201,7 @@ def chosen(options: Options) -> list[Case]:
         cases.append(listing_case(options))
     cases += [listed_case(name, options) for name in LISTED if name in options.shapes or is_usual]
     cases += [compared_case(name, options) for name in COMPARED if name in options.shapes or is_usual]
-    cases += [many_case(name, options) for name in many.SHAPES if name in options.shapes]
+    cases += [many_case(name, options) for name in (*many.SHAPES, *many.IN_SEGMENTS) if name in options.shapes]
     cases += [case for name in queries.SHAPES if name in options.shapes for case in query_cases(name, options)]
     if UNIQUE in options.shapes or options.large:
         cases.append(unique_case(options))
@@ -362,7 +362,7 @@ def compared_case(name: str, options: Options) -> Case:
 
 
 def many_case(name: str, options: Options) -> Case:
-    """Return the case of a log directory with many partitions."""
+    """Return the case of a log directory with many partitions, or of a partition with many segments."""
     return many.case(name, engines=options.engines, runs=options.runs, seed=options.seed, quick=options.quick)
 
 

@@ -59,7 +59,7 @@ def test_the_cache_tells_logs_apart() -> None:
         *(replace(spec, clean_records=5), replace(spec, values="fixed"), replace(spec, seed=2)),
         *(replace(spec, batch_records=5), replace(spec, transaction_records=5), replace(spec, abort_every=5)),
         *(replace(spec, base_records=5), replace(spec, tail_value_bytes=5)),
-        *(replace(spec, magic=1), replace(spec, partitions=2)),
+        *(replace(spec, magic=1), replace(spec, partitions=2), replace(spec, segments=2)),
     ]
     assert len({other.name for other in others}) == len(others)
 
@@ -110,6 +110,8 @@ def test_the_usual_cases() -> None:
             ["300 partitions, many-10MB", "5,000 partitions, very-many-small"],
         ),
         ({"shapes": ["many-10MB"], "quick": True}, ["6 partitions, many-10MB"]),
+        ({"shapes": [*many.IN_SEGMENTS]}, ["250 segments, few-segments", "2,000 segments, many-segments"]),
+        ({"shapes": ["many-segments"], "quick": True}, ["40 segments, many-segments"]),
     ],
 )
 def test_options_choose_cases(options: dict[str, Any], names: list[str]) -> None:
@@ -323,9 +325,9 @@ def test_a_list_is_compared_with_kafkas_tool_by_processor_time() -> None:
 def of_many(name: str, number: int) -> Measured:
     """Return what came of a case: Kafka takes 30 ms of processors for a partition, a command 0.5 s and 10 ms."""
     (case,) = chosen(shapes=[name])
-    partitions = case.log.partitions
-    kafka = run(KAFKA_WARM, 0, number * 0.03, cpu_s=partitions * 0.03, choosing_s=1.0)
-    ours = [run(engine, 0, partitions * 0.01, cpu_s=0.5 + partitions * 0.01) for engine in (IN_PROCESS, PLAN)]
+    parts = case.log.parts
+    kafka = run(KAFKA_WARM, 0, number * 0.03, cpu_s=parts * 0.03, choosing_s=1.0)
+    ours = [run(engine, 0, parts * 0.01, cpu_s=0.5 + parts * 0.01) for engine in (IN_PROCESS, PLAN)]
     return Measured(
         case=case,
         source_bytes=1000,
@@ -341,8 +343,8 @@ def test_many_partitions_are_compared_with_a_warm_kafka() -> None:
     result = of_many("many-1MB", 1000)
     assert [turn.engine for turn in result.case.turns(1)] == [*reversed(cases.MANY)]
     kafka, ours, plan = results.rows(result)
-    assert (kafka.partition_cpu_s, kafka.further_cpu_s, kafka.cpu_ratio, kafka.choosing_s) == (0.03, 0.03, None, 1.0)
-    assert ours.partition_cpu_s == pytest.approx(0.0105)
+    assert (kafka.part_cpu_s, kafka.further_cpu_s, kafka.cpu_ratio, kafka.choosing_s) == (0.03, 0.03, None, 1.0)
+    assert ours.part_cpu_s == pytest.approx(0.0105)
     assert ours.cpu_ratio == pytest.approx(0.35)
     assert ours.further_cpu_s == pytest.approx(0.01)
     ((columns, of_table),) = results.tables([kafka, ours, plan])
@@ -359,9 +361,22 @@ def test_what_a_partition_costs_more_among_many() -> None:
         for row in results.rows(of_many(name, number))
     ]
     assert results.growth(every)[1] == "in-process, a partition of 5,000 by one of 1,000: 1.00 (goal: ≤ 1.1, met)"
-    slower = [replace(row, further_cpu_s=0.012) if row.partitions == many.MOST else row for row in every]
+    slower = [replace(row, further_cpu_s=0.012) if row.parts == many.MOST else row for row in every]
     assert "plan, a partition of 5,000 by one of 1,000: 1.20 (goal: ≤ 1.1, MISSED)" in results.growth(slower)
-    assert results.growth([row for row in every if row.partitions != many.MOST]) == []
+    assert results.growth([row for row in every if row.parts != many.MOST]) == []
+
+
+def test_what_a_segment_costs_more_among_many() -> None:
+    every = [row for name in many.IN_SEGMENTS for row in results.rows(of_many(name, 1))]
+    assert results.growth(every)[1] == "in-process, a segment of 2,000 by one of 250: 1.00 (goal: ≤ 1.2, met)"
+
+
+def test_a_log_in_segments_has_a_segment_size_of_its_own() -> None:
+    log = many.IN_SEGMENTS["few-segments"]
+    assert log.parts == 250
+    assert log.one_part.records == many.SMALL_RECORDS
+    assert int(log.config["internal.segment.bytes"]) == pytest.approx(1.1 * log.one_part.estimated_bytes, rel=0.001)
+    assert log.one_part.config == cases.CONFIG
 
 
 def test_kafka_warms_up_on_a_million_records_or_a_thousand_partitions() -> None:

@@ -165,6 +165,16 @@ def test_many_partitions(bench: runner.Bench, name: str) -> None:
     assert not any(row.operations.get("fsyncs") for row in rows.values() if row.engine not in cases.CLEANS)
 
 
+def test_many_segments(bench: runner.Bench) -> None:
+    engines = (cases.KAFKA_WARM, cases.IN_PROCESS)
+    case = shapes.many_case("few-segments", shapes.Options(runs=1, engines=engines, quick=True))
+    result = bench.measure(case)
+    assert len(list(logs.build(case.log, bench.cache).glob("*/*.log"))) == case.log.segments + 1
+    (ours,) = (row for row in results.rows(result) if row.engine == cases.IN_PROCESS)
+    assert ours.further_cpu_s
+    assert ours.operations["renames"] > 1  # No segment is joined with another one.
+
+
 @pytest.mark.parametrize("query", ["keys", "all"])
 def test_a_query_of_spark(bench: runner.Bench, query: str) -> None:
     options = shapes.Options(runs=1, quick=True, shapes=["source-lz4"])
