@@ -86,14 +86,15 @@ class LogDirLock:
         return found
 
     def is_in_force(self) -> bool:
-        """Return whether `.lock` still names the locked file, so that the lock keeps a broker out."""
+        """Return whether the path of `.lock` still names the locked file, so that the lock keeps a broker out."""
         with storage_errors(self.path):
-            return _is_named_lock(self.directory_fd, self._locked)
+            return _is_named(self.path, self._locked)
 
     def check(self) -> None:
-        """Raise LogChangedError if `.lock` was deleted or replaced. Called before every swap and checkpoint.
+        """Raise LogChangedError if `.lock` or the log directory was replaced. Called before every swap and checkpoint.
 
-        A lock on a deleted file keeps no process out. Rule: FileLock.destroy, which unlocks and then deletes.
+        A lock on a deleted file keeps no process out, nor does one in a directory that was moved and replaced.
+        Rule: FileLock.destroy, which unlocks and then deletes.
         """
         if not self.is_in_force():
             raise LogChangedError(
@@ -239,7 +240,7 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
         lock_fd, created = opened
         try:
             _lock(path, lock_fd)
-            if _is_named_lock(directory_fd, os.fstat(lock_fd)):
+            if _is_named(LOCK_NAME, os.fstat(lock_fd), directory_fd):
                 return lock_fd, created
         except BaseException:
             os.close(lock_fd)
@@ -319,10 +320,10 @@ def _lock(path: Path, lock_fd: int) -> None:
         ) from error
 
 
-def _is_named_lock(directory_fd: int, held: os.stat_result) -> bool:
+def _is_named(path: str | Path, held: os.stat_result, dir_fd: int | None = None) -> bool:
     """Return whether `.lock` names the file that is held open. Other hard links to it, as of a backup, do no harm."""
     try:
-        named = os.stat(LOCK_NAME, dir_fd=directory_fd, follow_symlinks=False)
-    except FileNotFoundError:
+        named = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return os.path.samestat(named, held)

@@ -155,6 +155,16 @@ def test_a_deleted_lock_file_is_noticed(log_dir: Path, recreated: bool) -> None:
             lock.check()
 
 
+def test_a_log_directory_that_is_moved_and_replaced_is_noticed(log_dir: Path) -> None:
+    with log_dir_lock(log_dir) as lock:
+        log_dir.rename(log_dir.with_name("moved"))
+        assert not lock.is_in_force()
+        log_dir.mkdir()
+        (log_dir / ".lock").touch()
+        with pytest.raises(LogChangedError, match="deleted or replaced"):
+            lock.check()
+
+
 def test_a_file_deleted_while_it_is_locked_is_tried_again(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (log_dir / ".lock").touch()
     first = (log_dir / ".lock").stat().st_ino
