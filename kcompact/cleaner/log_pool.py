@@ -180,11 +180,12 @@ class LogPool:
         return found
 
     def directory_of(self, partition: TopicPartition) -> Path:
-        """Return the directory of a partition. Raises RefusedError if no log directory has it."""
+        """Return the directory of a partition. Raises RefusedError if no log directory has it, StorageError."""
         for log_dir in self._log_dirs:
             directory = log_dir / str(partition)
-            if directory.is_dir():
-                return directory
+            with storage_errors(directory):
+                if directory.is_dir():
+                    return directory
         raise RefusedError(path=str(partition), problem="no log directory of the cleaner has this partition")
 
     def checkpoint_of(self, partition: TopicPartition) -> int | None:
@@ -199,7 +200,8 @@ class LogPool:
                 if (plan := self._in_progress.get(partition)) is not None:
                     return plan.log.checkpoint_offset
                 age = self._ages.get(partition, 0)
-            offset = (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
+            with storage_errors(log_dir):
+                offset = (read_log_dir(log_dir).cleaner_offsets or {}).get(partition)
             with self._changed:
                 # A cleaning that has begun meanwhile may have written what was read.
                 if partition not in self._in_progress and self._ages.get(partition, 0) == age:
@@ -259,10 +261,11 @@ class LogPool:
 
     # Failures
 
-    def forget_offline(self) -> None:
-        """Try the log directories again that could not be read or written."""
+    def forget_failures(self) -> None:
+        """Try all log directories and partitions again, as a broker does that is started anew."""
         with self._changed:
             self._offline.clear()
+            self._uncleanable.clear()
 
     @property
     def uncleanable(self) -> dict[TopicPartition, Uncleanable]:
@@ -313,9 +316,16 @@ class LogPool:
         Rule: `LogCleanerManager.maintainUncleanablePartitions`.
         """
         with self._changed:
-            gone = [partition for partition, each in self._uncleanable.items() if not each.directory.is_dir()]
+            gone = [partition for partition, each in self._uncleanable.items() if _is_gone(each.directory)]
             for partition in gone:
                 del self._uncleanable[partition]
+
+
+def _is_gone(directory: Path) -> bool:
+    try:
+        return not directory.is_dir()
+    except OSError:
+        return False  # Nothing shows that it is gone.
 
 
 def _partition(directory: Path) -> TopicPartition:

@@ -41,6 +41,7 @@ from kcompact.errors import (
     LogChangedError,
     RefusedError,
     as_failure,
+    storage_errors,
 )
 from kcompact.format.names import TopicPartition
 from kcompact.host.machine import available_cores, clock_ms, default_memory_bytes
@@ -112,7 +113,10 @@ class Cleaner:
         self._stopped = threading.Event()  # A new one for each run: a thread of an earlier run stays stopped.
         self._stopped.set()
         self._changing = threading.RLock()
-        """Held by a caller that changes something itself, so that `shutdown` does not return meanwhile."""
+        """Held by a caller that changes something itself, so that `shutdown` does not return meanwhile.
+
+        `startup` and `shutdown` hold it too: of several calls at once each sees the service started, or stopped.
+        """
 
     def __enter__(self) -> Self:
         self.startup()
@@ -128,37 +132,43 @@ class Cleaner:
     def startup(self) -> None:
         """Lock the log directories, recover interrupted swaps and start the threads.
 
-        Raises LogDirLockedError, RefusedError, RecoveryNeededError, StorageError; then nothing is locked.
+        What failed in an earlier run is tried again. Raises CleanerStateError if the cleaner runs or a shutdown has not
+        returned; LogDirLockedError, RefusedError, RecoveryNeededError, StorageError, and then nothing is locked.
         """
-        if self._is_running:
-            hint = "Call shutdown first."
-            raise CleanerStateError(partition="the cleaner", state="running", event="startup", hint=hint)
-        self._threads = []
-        try:
-            self._logs.forget_offline()
-            locks = Locks(self._stack)
-            for log_dir in self._log_dirs:
+        with ExitStack() as on_failure:
+            with self._changing:
+                if self._is_running or self._locks:
+                    hint = "Call shutdown first, and wait until it has returned."
+                    raise CleanerStateError(partition="the cleaner", state="running", event="startup", hint=hint)
+                self._threads = []
+                # Called without `_changing`, because a thread that has started may wait for it in `on_cleaned`.
+                on_failure.callback(self._end, self._threads)
+                self._start()
+            on_failure.pop_all()
+
+    def _start(self) -> None:
+        self._logs.forget_failures()
+        locks = Locks(self._stack)
+        for log_dir in self._log_dirs:
+            with storage_errors(log_dir):
                 if not log_dir.is_dir():
                     problem = "not a directory" if log_dir.exists() else "no such directory"
                     raise RefusedError(path=log_dir, problem=problem)
                 lock = locks.of_log_dir(log_dir)
-                assert lock is not None, "a service takes the locks"
-                self._locks[log_dir] = lock
-            directories = self._logs.directories()
-            self._journal = self._stack.enter_context(journal_at(self._options.journal, directories))
-            if self._journal is not None:
-                self._journal.open()
-            for recovered in recover_each(directories, self._begin_recovery, journal=self._journal).values():
-                if isinstance(recovered, KcompactError):
-                    raise recovered
-            self._stopped = threading.Event()
-            for number in range(self._thread_count):
-                thread = CleanerThread(self, number, self._clock(), self._stopped)
-                thread.start()
-                self._threads.append(thread)
-        except BaseException:
-            self.shutdown()
-            raise
+            assert lock is not None, "a service takes the locks"
+            self._locks[log_dir] = lock
+        directories = self._logs.directories()
+        self._journal = self._stack.enter_context(journal_at(self._options.journal, directories))
+        if self._journal is not None:
+            self._journal.open()
+        for recovered in recover_each(directories, self._begin_recovery, journal=self._journal).values():
+            if isinstance(recovered, KcompactError):
+                raise recovered
+        self._stopped = threading.Event()
+        for number in range(self._thread_count):
+            thread = CleanerThread(self, number, self._clock(), self._stopped)
+            thread.start()
+            self._threads.append(thread)
 
     @property
     def _is_running(self) -> bool:
@@ -166,16 +176,25 @@ class Cleaner:
 
     def shutdown(self) -> None:
         """Stop the threads at their next step and release the locks. A swap that has begun is finished."""
+        with self._changing:
+            threads = self._threads
+        self._end(threads)
+
+    def _end(self, threads: list[CleanerThread]) -> None:
+        """Stop the threads of one start and release its locks. Those of a later start stay."""
         this = threading.current_thread()
         if isinstance(this, CleanerThread):  # `on_cleaned` calls this. The thread changes nothing any more.
             this.has_left.set()
         with self._changing:
-            self._stopped.set()
-        for thread in self._threads:
+            if threads is self._threads:
+                self._stopped.set()
+        for thread in threads:
             while thread is not this and thread.is_alive() and not thread.has_left.is_set():
                 thread.join(WAIT_S)
-        self._locks = {}
-        self._stack.close()
+        with self._changing:
+            if threads is self._threads:
+                self._locks = {}
+                self._stack.close()
 
     def _begin_recovery(self, directory: Path) -> Recovery | RecoveryReport:
         require_unused(directory)
@@ -338,8 +357,8 @@ class Cleaner:
             )
         except CleaningAbortedError:
             return True  # Nothing is half done. The log is planned anew when it is resumed.
-        except LogChangedError as problem:
-            self._after_change(directory, problem)
+        except LogChangedError:
+            self._after_change(directory)
             return False
         except Exception as problem:
             self._logs.fail(directory, as_failure(problem), plan=plan)
@@ -349,9 +368,11 @@ class Cleaner:
         self._on_cleaned(result)
         return True
 
-    def _after_change(self, directory: Path, problem: LogChangedError) -> None:
+    def _after_change(self, directory: Path) -> None:
         """Plan a log anew that was changed meanwhile. Without its lock, leave the log directory alone."""
-        if not self._lock_of(directory).is_in_force():
+        try:
+            self._lock_of(directory).check()
+        except KcompactError as problem:
             self._logs.take_offline(directory.parent, problem)
 
     def _cleaned(self, plan: CleanPlan) -> CleanResult:
@@ -386,8 +407,8 @@ class Cleaner:
                 else:
                     plan = replace(each.plan, log=read_again(each.plan.log))
                     is_changed = bool(delete_old_segments(self._cleaning(plan, apply_retention=True)).expired)
-            except LogChangedError as problem:
-                self._after_change(each.directory, problem)
+            except LogChangedError:
+                self._after_change(each.directory)
             except Exception as problem:
                 self._logs.fail(each.directory, as_failure(problem), plan=each.plan)
             finally:

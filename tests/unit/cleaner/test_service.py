@@ -357,6 +357,35 @@ def test_a_locked_log_directory_keeps_it_from_starting(tmp_path: Path) -> None:
         assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
 
 
+def test_no_start_while_a_shutdown_waits(gate: Gate, tmp_path: Path) -> None:
+    partition(tmp_path)
+    cleaner = cleaner_of(tmp_path)
+    cleaner.startup()
+    assert gate.reached.wait(PATIENCE_S)
+    with in_background(cleaner.shutdown), in_background(cleaner.shutdown):
+        assert becomes(lambda: not cleaner._is_running)
+        with pytest.raises(CleanerStateError, match="'startup' is not possible"):
+            cleaner.startup()
+        assert is_locked(tmp_path)
+        gate.open()
+    assert not is_locked(tmp_path)
+    with cleaner:
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
+
+
+def test_a_start_tries_uncleanable_partitions_again(tmp_path: Path) -> None:
+    log = partition(tmp_path) / f"{0:020d}.log"
+    sound = log.read_bytes()
+    flip(log, 100)
+    cleaner = cleaner_of(tmp_path)
+    with cleaner:
+        await_uncleanable(cleaner, {ORDERS})
+    log.write_bytes(sound)
+    with cleaner:
+        assert cleaner.await_cleaned(ORDERS, 6, PATIENCE_S)
+        assert cleaner.uncleanable_partitions == {}
+
+
 @pytest.mark.parametrize(
     ("config", "options"),
     [
@@ -484,6 +513,18 @@ def test_a_log_directory_that_is_gone_leaves_the_others_alone(tmp_path: Path) ->
         # The look that found the new partition may have been at the other directory before it went away.
         assert becomes(lambda: list(cleaner.offline_log_dirs) == [gone])
         assert cleaner.thread_failures == ()
+
+
+def test_a_log_directory_that_is_replaced_is_left_alone(tmp_path: Path) -> None:
+    log_dir = tmp_path / "logs"
+    log_dir.mkdir()
+    new = partition(tmp_path / "new", settings("name=prices-0")).parent
+    before = digest(new)
+    with cleaner_of(log_dir) as cleaner:
+        log_dir.rename(tmp_path / "moved")
+        new.rename(log_dir)
+        assert becomes(lambda: list(cleaner.offline_log_dirs) == [log_dir])
+    assert digest(log_dir) == before
 
 
 def test_one_path_is_one_log_directory(tmp_path: Path) -> None:
