@@ -334,7 +334,7 @@ def begin_round(
     the errors of an output that cannot be written.
     """
     with ExitStack() as stack:
-        with storage_errors(paths[0]):
+        with storage_errors(next(iter(paths), Path())):
             begun = _begun(stack, paths, plan_options, options, engine_options, uninterrupted)
         yield begun
 
