@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -18,10 +18,11 @@ from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError, as_failure
 from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity
+from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap import ending
-from kcompact.swap.ending import Ended, Ending, Present
+from kcompact.swap.ending import Ended, Present
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.staging import discard
@@ -50,19 +51,23 @@ class SwappedPartition:
     result: CleanResult
 
     @property
-    def ending(self) -> Ending:
-        """What ends the cleaning."""
-        return Ending(
-            directory=self.directory,
-            log_dir=self.cleaning.plan.log.log_dir.path,
-            lock=self.cleaning.held_lock,
-            offset_due=self._offset_due,
-            discard=partial(discard, self.directory, self.staging, is_complete=True),
-        )
+    def log_dir(self) -> Path:
+        """The log directory with the checkpoint."""
+        return self.cleaning.plan.log.log_dir.path
 
-    def _offset_due(self, present: Present) -> int:
+    @property
+    def lock(self) -> LogDirLock:
+        """The lock of the log directory."""
+        return self.cleaning.held_lock
+
+    def offset_due(self, present: Present) -> int:
+        """Return the checkpoint. Raises LogChangedError if the partition was changed."""
         require_unchanged(self.directory, untouched(self.cleaning.plan))
         return self.cleaning.plan.first_uncleanable_offset
+
+    def discard(self) -> None:
+        """Remove the staging directory."""
+        discard(self.directory, self.staging, is_complete=True)
 
 
 def end(partitions: Sequence[SwappedPartition]) -> list[CleanResult]:
@@ -71,7 +76,7 @@ def end(partitions: Sequence[SwappedPartition]) -> list[CleanResult]:
     A partition that has changed meanwhile, or lost its lock, gets no checkpoint. The partitions of one call have the
     same journal, which gets their last lines. Raises nothing: a result says what was not possible.
     """
-    how = zip(partitions, ending.end([each.ending for each in partitions]), strict=True)
+    how = zip(partitions, ending.end(partitions), strict=True)
     results = [_result(each, found) for each, found in how]
     journal = partitions[0].cleaning.journal
     return results if journal is None else journal.end(results)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import partition_by_name
@@ -27,19 +26,26 @@ Present = Callable[[], Mapping[TopicPartition, int]]
 """Reads the checkpoints of a log directory, once for all that ask. Raises CorruptCheckpointError, StorageError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """A partition whose swaps are done. `directory` is held open until `end` closes it.
+class Ending(Protocol):
+    """A partition whose swaps are done. `directory` is held open until `end` closes it."""
 
-    `offset_due` returns the checkpoint to write, None if none is due, and raises what forbids to write it. `log_dir` is
-    None if there is no checkpoint. `discard` removes the staging directories.
-    """
+    @property
+    def directory(self) -> OpenDirectory:
+        """The directory of the partition."""
 
-    directory: OpenDirectory
-    log_dir: Path | None
-    lock: LogDirLock | None
-    offset_due: Callable[[Present], int | None]
-    discard: Callable[[], None]
+    @property
+    def log_dir(self) -> Path | None:
+        """The log directory with the checkpoint, None without one."""
+
+    @property
+    def lock(self) -> LogDirLock | None:
+        """The lock of the log directory, None if it is not locked."""
+
+    def offset_due(self, present: Present) -> int | None:
+        """Return the checkpoint to write, None if none is due. Raises what forbids to write it."""
+
+    def discard(self) -> None:
+        """Remove the staging directories."""
 
 
 class Ended(NamedTuple):

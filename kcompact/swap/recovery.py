@@ -217,12 +217,13 @@ def begin_recovery(
             removed_staging=(*manifests, _UNFINISHED_EPOCHS) if is_epochs_left else tuple(manifests),
             left_behind=_left_behind(directory.names()),
         )
+        checkpoint = None if log_dir is None else end_offset(directory, manifests)
         recovery = Recovery(
             directory=directory,
             manifests=manifests,
             report=report,
-            end_offset=None if log_dir is None else end_offset(directory, manifests),
-            log_dir=log_dir,
+            end_offset=checkpoint,
+            log_dir=None if checkpoint is None else log_dir,
             lock=lock,
             after_step=after_step,
         )

@@ -13,7 +13,7 @@ from kcompact.log.directory import partition_by_name
 from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note
 from kcompact.readable import shell_word
-from kcompact.swap.ending import Ended, Ending, Present, end
+from kcompact.swap.ending import Ended, Present, end
 from kcompact.swap.leftovers import unfinished_names
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
@@ -61,8 +61,8 @@ class RecoveryReport:
 class Recovery:
     """A recovery that has come to its checkpoint: every swap is finished or undone, and the manifests are still there.
 
-    `end_offset` is the checkpoint of the interrupted round, None if there is none to write. `directory` is held open
-    until `end_recoveries` closes it. `report` has no `checkpoint` yet.
+    `end_offset` is the checkpoint of the interrupted round. `log_dir` and it are None if there is none to write.
+    `directory` is held open until `end_recoveries` closes it. `report` has no `checkpoint` yet.
     """
 
     directory: OpenDirectory
@@ -73,19 +73,7 @@ class Recovery:
     lock: LogDirLock | None
     after_step: Observer | None
 
-    @property
-    def ending(self) -> Ending:
-        """What ends the recovery."""
-        log_dir = None if self.end_offset is None else self.log_dir
-        return Ending(
-            directory=self.directory,
-            log_dir=log_dir,
-            lock=self.lock,
-            offset_due=self._offset_due,
-            discard=self._discard,
-        )
-
-    def _offset_due(self, present: Present) -> int | None:
+    def offset_due(self, present: Present) -> int | None:
         """Return the checkpoint if every group of the round is in place and the file has a lower one."""
         with _as_stopped(self.directory), suppress(CorruptCheckpointError):  # The next plan reports it.
             groups = (group for manifest in self.manifests.values() if manifest for group in manifest.groups)
@@ -94,7 +82,8 @@ class Recovery:
                 return self.end_offset
         return None
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
+        """Remove the staging directories."""
         with _as_stopped(self.directory):
             for staging in self.manifests:
                 apply_steps(self.directory, discard_steps(self.directory, staging), self.after_step)
@@ -114,7 +103,7 @@ def end_recoveries(recoveries: Sequence[Recovery]) -> list[RecoveryReport | Kcom
     In place of a report is the error of a recovery that could not end: its staging directories stay if the checkpoint
     was not written. Raises nothing.
     """
-    how = zip(recoveries, end([each.ending for each in recoveries]), strict=True)
+    how = zip(recoveries, end(recoveries), strict=True)
     return [_reported(each.report, found) for each, found in how]
 
 

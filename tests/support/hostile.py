@@ -504,8 +504,7 @@ _MANIFEST = sealed_json.unsealed(
 )
 _SUBJECT = Subject(is_whole=True, directories=["/logs/orders-0"], log_dirs={"/logs": None})
 _SUBJECT_JSON = {
-    "version": 2,
-    "made_output": True,
+    "version": 3,
     "is_whole": True,
     "directories": ["/logs/orders-0"],
     "log_dirs": {"/logs": None},

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
 
 MARKER = ".kcompact-copy"
-VERSION = 2
+VERSION = 3
 
 _SUBJECT = "copy.json"
 
@@ -46,10 +46,8 @@ class Subject:
     """What is copied. A copy with another subject is another copy.
 
     `directories` are absolute paths. `log_dirs` maps each log directory to its `meta.properties`, or to null.
-    `made_output`: kcompact created the output, in the run that began the copy or in a later one.
     """
 
-    made_output: bool = field(default=False, compare=False)
     is_whole: bool
     directories: list[str]
     log_dirs: dict[str, str | None]
@@ -75,7 +73,6 @@ _SUBJECT_FIELDS = Document(
     Subject,
     version=VERSION,
     other_version="it is of another version of kcompact",
-    made_output=ANYTHING,
     is_whole=ANYTHING,
     directories=ANYTHING,
     log_dirs=ANYTHING,
@@ -113,8 +110,6 @@ class CopyMarker:
         self.path = output / MARKER
         self.subject = subject
         self._number_of = {Path(name).name: number for number, name in enumerate(subject.directories)}
-        self.made_output = False
-        """Whether kcompact created the output, in this run or in the run that began the copy. `begin` sets it."""
         self._fd: int | None = None
 
     def open(self) -> OpenDirectory:
@@ -183,20 +178,14 @@ class CopyMarker:
             f"{shell_word(self.path.parent)} to begin anew.",
         )
 
-    def begin(self, output: OpenDirectory, *, made_output: bool) -> None:
-        """Write the subject, and remove the directories that an interrupted run did not finish.
-
-        `made_output`: this run has created the output.
-        """
-        begun = self.read_subject()
-        self.made_output = made_output or (begun is not None and begun.made_output is True)
+    def begin(self, output: OpenDirectory) -> None:
+        """Write the subject, and remove the directories that an interrupted run did not finish."""
         with self.open() as marker:
             for name in marker.names():
                 status = marker.status(name)
                 if status is not None and stat.S_ISDIR(status.st_mode):
                     shutil.rmtree(name, dir_fd=marker.fd())
-            subject = replace(self.subject, made_output=self.made_output)
-            write_small_file(marker, _SUBJECT, sealed(_SUBJECT_FIELDS.write(subject)), mode=0o600)
+            write_small_file(marker, _SUBJECT, sealed(_SUBJECT_FIELDS.write(self.subject)), mode=0o600)
         apply_steps(output, (SyncDir(),))
 
     def write(self, record: Record) -> None:

@@ -217,7 +217,7 @@ class Output:
         with suppress(FileExistsError), made_in(output, MARKER):
             pass
         self._stack.enter_context(self._marker.hold(output))
-        self._marker.begin(output, made_output=self._parent is not None)
+        self._marker.begin(output)
 
     def _hold(self) -> OpenDirectory:
         """Create the output if it is missing and hold it open until the end; a new one is private until it is whole."""
@@ -329,8 +329,6 @@ class Output:
         """
         staged = f"{MARKER}/{source.name}"
         with self.open() as output, ExitStack() as stack:
-            if output.status(source.name) is not None:
-                raise exists_already(self.path / source.name)
             target = stack.enter_context(made_in(output, staged))
             try:
                 opened_source = stack.enter_context(OpenDirectory(source))
@@ -414,10 +412,9 @@ class Output:
             else:
                 self._require_source_unchanged(self.log_dir)
                 write_whole(self.log_dir, output, records, is_beside_broker=self._is_beside_broker)
-            if self._marker.made_output or self.log_dir is not None:
-                above = self.log_dir or self._directories[0].parent
-                with OpenDirectory(above, follow=True) as source, storage_errors(output.path):
-                    give_away(source, output)
+            above = self.log_dir or self._directories[0].parent
+            with OpenDirectory(above, follow=True) as source, storage_errors(output.path):
+                give_away(source, output)
             self._marker.remove(output)
 
     def _require_source_unchanged(self, log_dir: Path) -> None:
