@@ -52,7 +52,7 @@ def default_journal() -> Path | None:
 def journal_at(
     path: str | os.PathLike[str] | None, directories: Collection[Path]
 ) -> AbstractContextManager[Journal | None]:
-    """Return the journal of some partition directories; None is no journal. Raises as it does."""
+    """Return the journal of some partition directories; None is no journal."""
     return nullcontext() if path is None else Journal(Path(path), directories)
 
 
@@ -81,14 +81,12 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 class Journal:
     """The journal of some partition directories, until the end of a `with` block. Safe for several threads.
 
-    It is opened for its first line. Raises RefusedError for a file in a log directory, where a broker can take it for a
-    file of a log.
+    It is opened for its first line: a recovery goes on if that is not possible.
     """
 
     def __init__(self, path: Path, directories: Collection[Path]) -> None:
-        if log_dir_around(path.resolve().parent, directories) is not None:
-            raise RefusedError(path=path, problem="lies in a log directory, so it cannot be a journal", hint=_ANOTHER)
         self.path = path
+        self._directories = directories
         self._fd: int | None = None
         self._writing = threading.Lock()
 
@@ -100,15 +98,20 @@ class Journal:
     ) -> None:
         if self._fd is not None:
             os.close(self._fd)
+            self._fd = None  # By now the number may be that of another file.
 
     def open(self) -> int:
         """Open the file, unless it is open, and return the descriptor.
 
-        Raises RefusedError for anything but a regular file, StorageError.
+        Raises RefusedError for anything but a regular file, and for a file in a log directory, where a broker can take
+        it for a file of a log; StorageError.
         """
         if self._fd is not None:
             return self._fd
         with storage_errors(self.path, "open the journal"):
+            if log_dir_around(self.path.resolve().parent, self._directories) is not None:
+                problem = "lies in a log directory, so it cannot be a journal"
+                raise RefusedError(path=self.path, problem=problem, hint=_ANOTHER)
             try:
                 fd = os.open(self.path, _FLAGS, 0o600)
             except IsADirectoryError:
@@ -133,7 +136,7 @@ class Journal:
         to_replace: Sequence[Segment],
         to_delete: Sequence[ExpiredSegment],
     ) -> None:
-        """Write what decides about a cleaning, the files to replace and the segments to delete. Raises StorageError."""
+        """Write what decides about a cleaning, the files to replace and the segments to delete. Raises as `open`."""
         line = self._line(
             "begin",
             plan.log.directory,

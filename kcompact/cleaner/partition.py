@@ -101,7 +101,7 @@ def delete_old_segments(cleaning: Cleaning) -> CleanResult:
 def _failure_in_journal(cleaning: Cleaning, *, to_replace: Sequence[Segment]) -> Iterator[Journal | None]:
     """Write the first line of the journal, without which nothing is changed, and of a block that fails the last one.
 
-    Yields the journal, None without one and if nothing is to be changed. Raises StorageError.
+    Yields the journal, None without one and if nothing is to be changed. Raises as `Journal.begin`.
     """
     journal, plan, options = cleaning.journal, cleaning.plan, cleaning.options
     to_delete = options.to_delete(plan)

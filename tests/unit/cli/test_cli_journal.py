@@ -92,6 +92,9 @@ def test_nothing_to_clean_makes_no_journal(tmp_path: Path) -> None:
     assert clean("--dry-run", "--journal", journal, directory).code == 0
     assert clean("--output", tmp_path / "out", "--journal", journal, directory).code == 0
     assert not journal.exists()
+    for place in ("in no directory", "in the log directory"):
+        make, _ = NO_JOURNAL[place]
+        assert kcompact("recover", "--journal", make(tmp_path), directory).code == 0
 
 
 def pipe(path: Path) -> Path:
@@ -202,12 +205,14 @@ def test_recovery_writes_the_end_of_what_was_interrupted(
     assert len(lines(journal)) == 2
 
 
-def test_recovery_goes_on_without_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["in no directory", "in the log directory"])
+def test_recovery_goes_on_without_a_journal(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path / "logs")
+    make, _ = NO_JOURNAL[place]
     with monkeypatch.context() as patched:
         patched.setattr("kcompact.swap.ending.write_checkpoints", lambda *_: [][0])
         assert clean(directory).code != 0
-    ran = kcompact("recover", "--journal", tmp_path / "nowhere" / "journal", directory)
+    ran = kcompact("recover", "--journal", make(tmp_path), directory)
     assert ran.code == 0
     assert "the journal lacks its last line" in ran.err
     assert values(directory) == COMPACTED
