@@ -131,8 +131,8 @@ class Output:
         for each in self._log_dirs:
             require_regular_files(each)
         self._marker = CopyMarker(self.path, self._subject())
+        require_unlocked(self.path)  # First: what a run that writes there has finished changes meanwhile.
         self._require_usable(names_in(self.path))
-        require_unlocked(self.path)
 
     def _subject(self) -> Subject:
         return Subject(
@@ -213,10 +213,13 @@ class Output:
         output = self._hold()
         self._lock = self._stack.enter_context(log_dir_lock(self.path, dir_fd=output.fd()))
         # Another run may have used the output since the constructor looked. From here on none can.
-        self._require_usable(output.names())
-        with suppress(FileExistsError), made_in(output, MARKER):
-            pass
+        present = output.names()
+        if MARKER not in present:
+            self._require_usable(present)
+            with made_in(output, MARKER):
+                pass
         self._stack.enter_context(self._marker.hold(output))
+        self._require_usable(present | {MARKER})  # By the marker that is held: nobody can put another in its place.
         self._marker.begin(output)
 
     def _hold(self) -> OpenDirectory:

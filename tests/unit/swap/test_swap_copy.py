@@ -28,6 +28,7 @@ from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.marker import MARKER, CopyMarker
+from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.staging import discard
 from tests.support.command_line import digest, running_broker
 from tests.support.copies import copy_alone, copy_log_dir, copy_one, dies_in_child, made_by, names
@@ -333,8 +334,26 @@ def test_an_output_that_a_broker_has_just_locked(log_dir: Path, tmp_path: Path) 
 
 
 def test_two_runs_cannot_continue_the_same_copy(log_dir: Path, tmp_path: Path) -> None:
-    with Output(tmp_path / "out", log_dir=log_dir), pytest.raises(LogDirLockedError):
-        Output(tmp_path / "out", log_dir=log_dir)
+    with Output(tmp_path / "out", log_dir=log_dir):
+        for directories, whole in (((), log_dir), ([log_dir / "inventory-0"], None)):
+            with pytest.raises(LogDirLockedError):
+                Output(tmp_path / "out", directories, log_dir=whole)
+
+
+def test_only_the_marker_that_is_held_says_what_is_finished(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(log_dir, tmp_path / "out")
+    really = CopyMarker.hold
+
+    def replaced(marker: CopyMarker, output: OpenDirectory) -> OpenDirectory:
+        marker.path.rename(tmp_path / "away")
+        marker.path.mkdir(mode=0o700)
+        return really(marker, output)
+
+    monkeypatch.setattr(CopyMarker, "hold", replaced)
+    with pytest.raises(RefusedError, match="left of a copy"), Output(tmp_path / "out", log_dir=log_dir):
+        pass
 
 
 def complete(log_dir: Path, path: Path) -> None:
