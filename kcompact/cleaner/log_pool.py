@@ -18,7 +18,7 @@ from kcompact.errors import KcompactError, RecoveryNeededError, RefusedError, St
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.directory import read_log_dir
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
-from kcompact.plan.discovery import partitions_in
+from kcompact.plan.discovery import is_gone, partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
 from kcompact.plan.verdict import Reason
@@ -303,6 +303,21 @@ class LogPool:
         with self._changed:
             self._offline[log_dir] = cause
 
+    def grab_uncleanable(self, partition: TopicPartition | None = None) -> dict[TopicPartition, Path]:
+        """Return the directory of an uncleanable partition, or of all, now in progress, so that it can be recovered.
+
+        One that has a state is left out: it is paused, and its caller may change it.
+        """
+        with self._changed:
+            grabbed = {
+                name: each.directory
+                for name, each in self._uncleanable.items()
+                if partition in (None, name) and name not in self._states
+            }
+            for name in grabbed:
+                self.apply(name, Event.START_CLEANING)
+            return grabbed
+
     def forget_uncleanable(self, partition: TopicPartition | None = None) -> None:
         """Forget that a partition, or any, is uncleanable, so that the cleaner tries it again."""
         with self._changed:
@@ -316,16 +331,9 @@ class LogPool:
         Rule: `LogCleanerManager.maintainUncleanablePartitions`.
         """
         with self._changed:
-            gone = [partition for partition, each in self._uncleanable.items() if _is_gone(each.directory)]
+            gone = [partition for partition, each in self._uncleanable.items() if is_gone(each.directory)]
             for partition in gone:
                 del self._uncleanable[partition]
-
-
-def _is_gone(directory: Path) -> bool:
-    try:
-        return not directory.is_dir()
-    except OSError:
-        return False  # Nothing shows that it is gone.
 
 
 def _partition(directory: Path) -> TopicPartition:

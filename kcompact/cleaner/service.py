@@ -298,17 +298,20 @@ class Cleaner:
     def forget_uncleanable(self, partition: TopicPartition | None = None) -> None:
         """Try an uncleanable partition again, or all of them, after the recovery of what its swap has left.
 
-        One that cannot be recovered stays uncleanable.
+        One that cannot be recovered stays uncleanable. One that is paused is not recovered: if a swap has left files
+        there, it is uncleanable again when it is resumed. Nothing is recovered while the cleaner does not run.
         """
-        failed: dict[Path, KcompactError] = {}
         with self._changing:
-            those = [each.directory for name, each in self._logs.uncleanable.items() if partition in (None, name)]
-            if self._is_running:
-                recovered = recover_each(those, self._begin_recovery, journal=self._journal)
-                failed = {where: each for where, each in recovered.items() if isinstance(each, KcompactError)}
-            self._logs.forget_uncleanable(partition)
-            for directory, problem in failed.items():
-                self._logs.fail(directory, problem, plan=None)
+            grabbed = self._logs.grab_uncleanable(partition) if self._is_running else {}
+            try:
+                recovered = recover_each(grabbed.values(), self._begin_recovery, journal=self._journal)
+                self._logs.forget_uncleanable(partition)
+                for directory, each in recovered.items():
+                    if isinstance(each, KcompactError):
+                        self._logs.fail(directory, each, plan=None)
+            finally:
+                for name in grabbed:
+                    self._logs.done(name, Event.DONE_CLEANING)
 
     @property
     def thread_failures(self) -> tuple[BaseException, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import fnmatch
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,16 @@ def named_path(path: str | os.PathLike[str], *, suggests_address: bool = False) 
         raise ConfigError(path="path ''", problem=EMPTY_PATH)
     require_known_store(path, suggests_address=suggests_address)
     return as_path(path)
+
+
+def is_gone(directory: Path) -> bool:
+    """Return whether there is no such directory. One that cannot be looked at is not gone."""
+    try:
+        return not stat.S_ISDIR(
+            directory.stat().st_mode
+        )  # From Python 3.14 on `is_dir` hides that the look has failed.
+    except OSError as problem:
+        return isinstance(problem, FileNotFoundError | NotADirectoryError)
 
 
 def source_path(path: str | os.PathLike[str]) -> Path:
