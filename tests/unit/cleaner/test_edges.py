@@ -23,6 +23,7 @@ from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError,
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
 from kcompact.swap import checkpoint, ending, manifest
+from kcompact.swap.copy.marker import CopyMarker
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import begin_recovery
 from kcompact.swap.recovery_end import RecoveryReport
@@ -140,7 +141,7 @@ def test_an_output_that_cannot_be_begun_is_an_error_of_the_storage(
     def failing(*arguments: object, **options: object) -> OpenDirectory:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("kcompact.swap.copy.output.made_in", failing)
+    monkeypatch.setattr(CopyMarker, "hold", failing)
     with pytest.raises(StorageError, match="Input/output error"):
         run(data, CleanOptions(output=tmp_path / "out"))
 
