@@ -24,10 +24,6 @@ class Need(NamedTuple):
     freed_bytes: int
     keeps_order: bool = False
 
-    def freeing(self, freed_bytes: int) -> Need:
-        """Return the need of the same group if its old files free so much."""
-        return self._replace(freed_bytes=self.freed_bytes + freed_bytes)
-
 
 def least_free_bytes(
     needs: Mapping[int, Need], order: Sequence[int], *, end_bytes: int, present_bytes: int = 0

@@ -74,8 +74,8 @@ def _delete(log: PartitionLog, expired: Sequence[ExpiredSegment], lock: LogDirLo
     require_unused(log.directory)
     with OpenDirectory(log.directory) as directory:
         lock.require_parent_of(directory.path, directory.fd())
+        lock_check = partial(lock.check_beside, directory.path, directory.fd())
         for due in expired:
-            lock_check = partial(lock.check_beside, directory.path, directory.fd())
             remove_segment(directory, log.files_of(due.segment), lock_check)
         start_offset = max(log.log_start_offset, log.segments[len(expired)].base_offset)
         start_leader_epochs_at(directory, start_offset)

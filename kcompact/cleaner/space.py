@@ -172,13 +172,12 @@ class _Sizes:
         unit = disk._replace(free_bytes=0)
         if unit not in self._on_disk:
             self._on_disk[unit] = {number: self._need(number, disk) for number in self.sizes}
-        found = self._on_disk[unit]
-        if self._keeps or disk.free_bytes > _PLENTY * sum(need.peak_bytes for need in found.values()):
-            return {number: found[number] for number in numbers}
-        if unit not in self._freeing:
-            self._freeing[unit] = {number: need.freeing(self._freed(number, disk)) for number, need in found.items()}
-        found = self._freeing[unit]
-        return {number: found[number] for number in numbers}
+        needs = self._on_disk[unit]
+        if not self._keeps and disk.free_bytes <= _PLENTY * sum(need.peak_bytes for need in needs.values()):
+            if unit not in self._freeing:
+                self._freeing[unit] = {number: self._freeing_need(number, need, disk) for number, need in needs.items()}
+            needs = self._freeing[unit]
+        return {number: needs[number] for number in numbers}
 
     def _need(self, number: int, disk: Disk) -> Need:
         """Return what a group needs if its old files free nothing."""
@@ -192,9 +191,10 @@ class _Sizes:
             keeps_order=size.keeps_order,
         )
 
-    def _freed(self, number: int, disk: Disk) -> int:
-        """Return the space that the old files of a group free."""
-        return freed_by_deleting(self._plan.log.directory, self._segments[number].replaces, disk)
+    def _freeing_need(self, number: int, need: Need, disk: Disk) -> Need:
+        """Return what a group needs with the space that its old files free."""
+        freed_bytes = freed_by_deleting(self._plan.log.directory, self._segments[number].replaces, disk)
+        return need._replace(freed_bytes=need.freed_bytes + freed_bytes)
 
     def _taken_bytes(self, number: int, disk: Disk) -> int:
         """Return the space for the new files of a group, and on an overlay for its old ones, which a rename copies."""

@@ -244,7 +244,7 @@ def cost_here(plan: CleanPlan, *, is_on_overlay: bool = False) -> CostHere:
         log_bytes_read=plan.cleanable_bytes + sum(segment.size_bytes for segment in segments),
         bytes_written_at_most=sum(new_bytes),
         peak_extra_disk_bytes=sum(spaces) + appended + shared,
-        least_extra_disk_bytes=(sum if is_on_overlay else max)((0, *spaces)) + shared,
+        least_extra_disk_bytes=(sum(spaces) if is_on_overlay else max(spaces, default=0)) + shared,
     )
 
 
