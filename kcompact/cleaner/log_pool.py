@@ -288,7 +288,7 @@ class LogPool:
         with self._changed:
             if isinstance(cause, StorageError) and isinstance(cause.problem, FileNotFoundError):
                 return
-            if isinstance(cause, StorageError):
+            if isinstance(cause, StorageError) and _is_in(directory.parent, Path(cause.path)):
                 self.take_offline(directory.parent, cause)
                 return
             drop_tracebacks(cause)
@@ -334,6 +334,11 @@ class LogPool:
             gone = [partition for partition, each in self._uncleanable.items() if is_gone(each.directory)]
             for partition in gone:
                 del self._uncleanable[partition]
+
+
+def _is_in(log_dir: Path, path: Path) -> bool:
+    """Return whether a path lies in a log directory. The journal does not, for example."""
+    return path.is_relative_to(log_dir) or not path.is_absolute()
 
 
 def _partition(directory: Path) -> TopicPartition:

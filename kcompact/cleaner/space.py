@@ -85,8 +85,8 @@ class _Sizes:
         self._keeps = keeps
         self._segments = {number: _replacement(plan, number, size) for number, size in sizes.items()}
         self._manifest_bytes = {number: most_bytes_of_group(segment) for number, segment in self._segments.items()}
-        self._on_disk: dict[Disk, dict[int, Need]] = {}
-        self._freeing: dict[Disk, dict[int, Need]] = {}
+        self._all_needs: dict[int, Need] = {}
+        self._all_needs_freeing: dict[int, Need] = {}
 
     def order(
         self, numbers: Sequence[int], disk: Disk, *, present_bytes: int | None
@@ -169,14 +169,12 @@ class _Sizes:
 
     def _needs(self, numbers: Iterable[int], disk: Disk) -> dict[int, Need]:
         """Return what groups need. If all fit several times, their old files are not looked at and free nothing."""
-        unit = disk._replace(free_bytes=0)
-        if unit not in self._on_disk:
-            self._on_disk[unit] = {number: self._need(number, disk) for number in self.sizes}
-        needs = self._on_disk[unit]
+        self._all_needs = needs = self._all_needs or {number: self._need(number, disk) for number in self.sizes}
         if not self._keeps and disk.free_bytes <= _PLENTY * sum(need.peak_bytes for need in needs.values()):
-            if unit not in self._freeing:
-                self._freeing[unit] = {number: self._freeing_need(number, need, disk) for number, need in needs.items()}
-            needs = self._freeing[unit]
+            freeing = self._all_needs_freeing or {
+                each: self._freeing_need(each, need, disk) for each, need in needs.items()
+            }
+            self._all_needs_freeing = needs = freeing
         return {number: needs[number] for number in numbers}
 
     def _need(self, number: int, disk: Disk) -> Need:

@@ -12,6 +12,7 @@ import re
 import select
 import stat
 import struct
+import sys
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -113,7 +114,7 @@ def _shared_bytes(fd: int) -> int:
         try:
             fcntl.ioctl(fd, _FIEMAP, buffer)
         except OSError:
-            return shared_bytes
+            return sys.maxsize if start else 0  # A map that breaks off says nothing about the rest.
         count = _FIEMAP_HEADER.unpack_from(buffer)[3]
         for number in range(count):
             position = _FIEMAP_HEADER.size + number * _FIEMAP_EXTENT.size

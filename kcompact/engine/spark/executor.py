@@ -291,14 +291,16 @@ def queue_of(sc: SparkContext) -> Iterator[TaskQueue]:
             sc.setJobGroup(group, "kcompact: partitions")
             tasks = _in_tasks(pieces, slots)
             rdd, results = sc.parallelize(tasks, len(tasks)), delivered(sc, deliver)
+            has_failed = True
             try:
                 with as_py4j_raises():
                     rdd.mapPartitions(partial(run_whole_tasks, package, results)).collect()
-                forget_accumulators(results, may_get_more=False)
+                has_failed = False
             except Py4JError:
                 _await_tasks(sc, group)  # The pieces will run again, and not at the same time.
-                forget_accumulators(results, may_get_more=True)
                 raise
+            finally:
+                forget_accumulators(results, may_get_more=has_failed)
 
     queue = TaskQueue(run, partial(_cancel, sc), slots=slots)
     try:

@@ -16,6 +16,7 @@ from kcompact.clean.offset_map import Reduced
 from kcompact.clean.scan import Scanned
 from kcompact.cleaner import log_pool, service
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
+from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.partition import perform
 from kcompact.cleaner.round import clean_log_dir
@@ -29,6 +30,7 @@ from kcompact.errors import (
     KcompactError,
     LogDirLockedError,
     RefusedError,
+    StorageError,
 )
 from kcompact.format.names import TopicPartition
 from kcompact.log.lock import is_locked, log_dir_lock
@@ -482,6 +484,23 @@ def test_a_failed_read_takes_the_log_directory_offline(tmp_path: Path, monkeypat
         assert becomes(lambda: bool(cleaner.offline_log_dirs))
         assert set(cleaner.offline_log_dirs) == {tmp_path / "failing"}
         assert cleaner.uncleanable_partitions == {}
+
+
+def test_a_journal_that_cannot_be_written_leaves_the_log_directory_online(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, journal = partition(tmp_path / "logs"), tmp_path / "journal"
+
+    def failing(self: Journal, *arguments: object, **options: object) -> None:
+        raise StorageError(path=self.path, problem=OSError(5, "Input/output error"))
+
+    monkeypatch.setattr(Journal, "begin", failing)
+    options = CleanOptions(journal=journal)
+    with Cleaner(directory.parent, COMPACT, options=options, clock=lambda: NOW_MS) as cleaner:
+        assert becomes(lambda: bool(cleaner.uncleanable_partitions))
+        (uncleanable,) = cleaner.uncleanable_partitions.values()
+        assert str(journal) in str(uncleanable.cause)
+        assert cleaner.offline_log_dirs == {}
 
 
 def test_a_partition_that_is_removed_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
