@@ -142,7 +142,8 @@ def _swapped_in(cleaning: Cleaning) -> SwappedPartition | CleanResult:
     else:
         if isinstance(result, SwappedPartition):
             return result
-        is_short = options.dry_run and isinstance(result.stopped_by, NotEnoughSpaceError)
+        # What retention lacks (`obstacle`) stops the run before it can make space.
+        is_short = options.dry_run and stopped_by is None and isinstance(result.stopped_by, NotEnoughSpaceError)
         if not is_short or not (expired := make_space(plan, cleaning.lock, options)):
             return result
     return _cleaned_after_retention(cleaning, expired, None)

@@ -57,7 +57,8 @@ class Storage(NamedTuple):
     def freed_bytes(self, fd: int) -> int:
         """Return the space that deleting an open file frees, 0 if that is unknown. Raises OSError.
 
-        A file with another hard link frees none, nor does an extent that a snapshot or a copy of the file shares.
+        A file with another hard link frees none, nor does an extent that a snapshot or a copy of the file shares, nor a
+        compressed one: its space is unknown.
         """
         status = os.fstat(fd)
         if status.st_nlink != 1 or self.is_overlay or self.kind in _WITH_SILENT_SNAPSHOTS:
@@ -97,12 +98,14 @@ class Disk(NamedTuple):
 _FIEMAP = 0xC020660B
 _FIEMAP_HEADER = struct.Struct("=QQLLLL")
 _FIEMAP_EXTENT = struct.Struct("=QQQQQLLLL")
-_FIEMAP_LAST, _FIEMAP_SHARED = 0x1, 0x2000
+_FIEMAP_LAST, _FIEMAP_ENCODED, _FIEMAP_SHARED = 0x1, 0x8, 0x2000
 _EXTENTS_AT_ONCE = 64
 
 
 def _shared_bytes(fd: int) -> int:
-    """Return how much of a file lies in extents that something else has too. Rule: `struct fiemap` of Linux.
+    """Return how much of a file lies in extents that something else has too, or that take less space than they hold.
+
+    Rule: `struct fiemap` of Linux.
 
     None where the file system has no map of extents: those with reflinks or snapshots have one, unless they are named
     above.
@@ -120,7 +123,7 @@ def _shared_bytes(fd: int) -> int:
             position = _FIEMAP_HEADER.size + number * _FIEMAP_EXTENT.size
             logical, _, length, _, _, flags, *_ = _FIEMAP_EXTENT.unpack_from(buffer, position)
             start = logical + length
-            shared_bytes += length if flags & _FIEMAP_SHARED else 0
+            shared_bytes += length if flags & (_FIEMAP_SHARED | _FIEMAP_ENCODED) else 0
             if flags & _FIEMAP_LAST:
                 return shared_bytes
         if not count:

@@ -103,6 +103,17 @@ def test_retention_on_an_overlay_needs_space_for_what_it_deletes(tmp_path: Path)
         assert len(run.result.expired) == 5
 
 
+def test_the_dry_run_of_a_cleaning_before_retention_lacks_the_same_space(tmp_path: Path) -> None:
+    """The cleaning lacks space, and so does the retention that would make some."""
+    config = {"cleanup.policy": "compact,delete", "retention.ms": "1", "retention.bytes": "-1"}
+    with overlay(tmp_path, free_kib=400) as log_dir:
+        before = digest(log_dir)
+        dry, run = (clean(log_dir, config, apply_retention=True, dry_run=dry_run).error for dry_run in (True, False))
+        assert isinstance(run, NotEnoughSpaceError)
+        assert str(dry) == str(run)
+        assert digest(log_dir) == before
+
+
 @pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="needs btrfs-progs")
 def test_what_a_snapshot_holds_is_not_freed(tmp_path: Path) -> None:
     image = tmp_path / "image"
@@ -119,6 +130,10 @@ def test_what_a_snapshot_holds_is_not_freed(tmp_path: Path) -> None:
         assert [freed(root / "data" / name) for name in ("a", "b")] == [0, 1 << 20]
         subprocess.run(["btrfs", "subvolume", "snapshot", root / "data", root / "snapshot"], check=True)
         assert [freed(root / "data" / name) for name in ("a", "b")] == [0, 0]
+        subprocess.run(["btrfs", "property", "set", root / "data", "compression", "zstd"], check=True)
+        (root / "data" / "d").write_bytes(bytes(1 << 20))
+        os.sync()
+        assert freed(root / "data" / "d") == 0, "a compressed file takes less than its size"
 
 
 def freed(path: Path) -> int:
