@@ -12,7 +12,7 @@ import os
 import stat
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -97,8 +97,9 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None  # By now the number may be that of another file.
+            fd, self._fd = self._fd, None  # By then the number may be that of another file.
+            with suppress(OSError):  # Each line is synced already: no reason to lose the report.
+                os.close(fd)
 
     def open(self) -> int:
         """Open the file, unless it is open, and return the descriptor.
@@ -122,7 +123,12 @@ class Journal:
                 if self.path.is_symlink():
                     raise _not_regular(self.path) from error
                 raise
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            try:
+                is_regular = stat.S_ISREG(os.fstat(fd).st_mode)
+            except OSError:
+                os.close(fd)
+                raise
+        if not is_regular:
             os.close(fd)
             raise _not_regular(self.path)
         self._fd = fd

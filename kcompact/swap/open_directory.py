@@ -63,7 +63,8 @@ class OpenDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for fd in self._fds.values():
-            os.close(fd)
+            with suppress(OSError):  # Nothing was written through it.
+                os.close(fd)
         if isinstance(error, OSError):
             named = error.filename if isinstance(error.filename, str) else ""
             raise storage_error(self.path / named, error) from error

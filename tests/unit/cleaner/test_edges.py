@@ -16,10 +16,12 @@ import pytest
 from kcompact.clean.prepare import PreparedClean
 from kcompact.cleaner import partition, space, writing
 from kcompact.cleaner.cleaning import CleanOptions
+from kcompact.cleaner.journal import read_journal
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.recovering import recover_each
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError, RecoveryNeededError, StorageError
+from kcompact.host.disk import Disk
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
 from kcompact.swap import checkpoint, ending, manifest
@@ -131,6 +133,33 @@ def test_a_last_look_that_fails_does_not_lose_the_report(tmp_path: Path, monkeyp
     monkeypatch.setattr(OpenDirectory, "names", names)
     result = run(data, CleanOptions(keep_replaced=tmp_path / "kept"))
     assert [each.status for each in result.partitions] == ["cleaned"] * 5
+
+
+@pytest.mark.parametrize("what", ["journal", "b-0"])
+def test_a_close_that_fails_does_not_lose_the_report(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, really, really_written, armed = write(tmp_path / "data"), os.close, checkpoint.write_checkpoints, [False]
+
+    def write_checkpoints(*arguments: object) -> None:
+        really_written(*arguments)  # type: ignore[arg-type]
+        armed[0] = True
+
+    def close(fd: int) -> None:
+        name = Path(f"/proc/self/fd/{fd}").readlink().name
+        really(fd)
+        if armed[0] and name == what:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    Disk.of(data)  # Opens the list of mounts, for good.
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patched:
+        patched.setattr(ending, "write_checkpoints", write_checkpoints)
+        patched.setattr(os, "close", close)
+        partitions = run(data, CleanOptions(journal=tmp_path / "journal")).partitions
+    assert [(each.error, each.result and each.result.status) for each in partitions] == [(None, "cleaned")] * len(NAMES)
+    assert [line and line["event"] for line in read_journal(tmp_path / "journal")].count("end") == len(NAMES)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_an_output_that_cannot_be_begun_is_an_error_of_the_storage(
