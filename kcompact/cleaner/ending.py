@@ -41,13 +41,14 @@ Partition = TypeVar("Partition")
 class SwappedPartition:
     """A partition whose segments are all replaced. Its checkpoint is not written, and its manifest is still there.
 
-    `directory` is held open, with `staging` in it, until `end` closes it. `result` is the result of the cleaning if
-    the checkpoint can be written.
+    `directory` is held open, with `staging` in it, until `end` closes it. `new_files` are those of the new segments.
+    `result` is the result of the cleaning if the checkpoint can be written.
     """
 
     cleaning: Cleaning
     directory: OpenDirectory
     staging: str
+    new_files: Sequence[FileIdentity]
     result: CleanResult
 
     @property
@@ -62,7 +63,7 @@ class SwappedPartition:
 
     def offset_due(self, present: Present) -> int:
         """Return the checkpoint. Raises LogChangedError if the partition was changed."""
-        require_unchanged(self.directory, untouched(self.cleaning.plan))
+        require_unchanged(self.directory, [*untouched(self.cleaning.plan), *self.new_files])
         return self.cleaning.plan.first_uncleanable_offset
 
     def discard(self) -> None:

@@ -37,6 +37,7 @@ from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writ
 from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError, as_failure
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, read_again
+from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
@@ -291,7 +292,7 @@ def _written_and_swapped(cleaning: Cleaning, writing: Writing, kept: KeptLinks |
         cleaning.held_lock.require_parent_of(directory.path, directory.fd())
         staging = create_staging(directory)
         try:
-            written = _swap_in_waves(cleaning, writing, directory, staging, kept)
+            written, new_files = _swap_in_waves(cleaning, writing, directory, staging, kept)
         except RecoveryNeededError:
             raise  # Recovery needs the staging directory.
         except BaseException:
@@ -307,18 +308,20 @@ def _written_and_swapped(cleaning: Cleaning, writing: Writing, kept: KeptLinks |
             swapped=SwappedGroups(replaced=tuple(written.segments), kept=() if kept is None else kept.groups),
         )
         stack.pop_all()  # `end` closes the directory.
-        return SwappedPartition(cleaning=cleaning, directory=directory, staging=staging, result=result)
+        return SwappedPartition(
+            cleaning=cleaning, directory=directory, staging=staging, new_files=new_files, result=result
+        )
 
 
 def _swap_in_waves(
     cleaning: Cleaning, writing: Writing, directory: OpenDirectory, staging: str, kept: KeptLinks | None
-) -> WrittenGroups:
-    """Write and swap in all groups, as many at a time as the space holds, and return what was written."""
+) -> tuple[WrittenGroups, list[FileIdentity]]:
+    """Write and swap in the groups, as many at a time as the space holds. Return what was written, and new files."""
     plan, lock = cleaning.plan, cleaning.held_lock
     identity = identity_under_lock(directory, lock)
     where = StagingDirectory.of(directory.path / staging, directory.fd(staging))
     names = NamesInPartition(directory, plan.log.orphans)
-    total = WrittenGroups()
+    total, new_files = WrittenGroups(), list[FileIdentity]()
     # Closed in any case, because each wave has reserved its space.
     with closing(writing.waves()) as waves:
         for wave in waves:
@@ -329,10 +332,10 @@ def _swap_in_waves(
             # Recovery compares the checkpoint with the segment that follows these groups.
             is_end = len(total.segments) == len(plan.groups) and wave[-1] == len(plan.groups) - 1
             end_offset = plan.first_uncleanable_offset if is_end else None
-            _swap_wave(
+            new_files += _swap_wave(
                 cleaning, written.segments, directory, staging, kept, names, identity=identity, end_offset=end_offset
             )
-    return total
+    return total, new_files
 
 
 def _swap_wave(
@@ -345,8 +348,8 @@ def _swap_wave(
     *,
     identity: PartitionIdentity,
     end_offset: int | None,
-) -> None:
-    """Replace groups with their segments, which are completely written to the staging directory."""
+) -> list[FileIdentity]:
+    """Replace groups with their segments, which are complete in the staging directory. Return the new files."""
     plan, lock, check = cleaning.plan, cleaning.held_lock, cleaning.progress.check
     complete: StagedStatuses = {}
     for segment in segments:
@@ -364,3 +367,4 @@ def _swap_wave(
         if kept is not None:
             kept.has_swapped = True
         replace_segments(directory, staging, segment, lock_check, complete=complete, names=names)
+    return [FileIdentity.of(file.name, complete[file.staged_as]) for segment in segments for file in segment.files]

@@ -107,6 +107,7 @@ def _require_space_to_rename(log: PartitionLog, expired: Iterable[ExpiredSegment
     """Raise NotEnoughSpaceError if an overlay has no space for copies of files to delete: their rename makes them."""
     disk = Disk.of(log.directory)
     needed_bytes = sum(disk.file_bytes(file.size_bytes) for due in expired for file in log.files_of(due.segment))
+    needed_bytes += disk.storage.unusable_bytes
     if disk.storage.is_overlay and needed_bytes > disk.free_bytes:
         raise NotEnoughSpaceError(path=log.directory, needed_bytes=needed_bytes, free_bytes=disk.free_bytes)
 

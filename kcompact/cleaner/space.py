@@ -27,7 +27,7 @@ from kcompact.cleaner.order import Need, best_order, least_free_bytes, least_fre
 from kcompact.errors import KcompactError, NotEnoughSpaceError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.names import time_index_name
-from kcompact.host.disk import Disk, device_of
+from kcompact.host.disk import Disk, device_of, settle
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
@@ -224,7 +224,7 @@ class _Sizes:
 
     def _end_bytes(self, disk: Disk) -> int:
         """Return the space for the checkpoint, which is written after the last group."""
-        return disk.file_bytes(self._checkpoint_bytes + _CHECKPOINT_ENTRY_BYTES)
+        return disk.file_bytes(self._checkpoint_bytes + _CHECKPOINT_ENTRY_BYTES) + disk.storage.unusable_bytes
 
     @cached_property
     def _manifest_begin_bytes(self) -> int:
@@ -447,11 +447,15 @@ class _Reservations:
         """
         with self._changed:
             others = self._reserved_bytes.setdefault(device_of(place), [])
+            is_settled = False
             # What another cleaning has written already counts twice here; it is waited for.
             while isinstance(chosen := choose(Disk.of(place).without(sum(others))), NotEnoughSpaceError):
-                if not others:
+                if others:
+                    self._changed.wait(_POLL_S)
+                elif is_settled or not settle(place):
                     raise chosen
-                self._changed.wait(_POLL_S)
+                else:
+                    is_settled = True
                 progress.check()
             result, needed_bytes = chosen
             if needed_bytes:

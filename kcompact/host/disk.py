@@ -25,6 +25,7 @@ _SHARED = frozenset(
 """Kinds whose files other machines, or the host of this virtual machine, can change at the same time."""
 _IN_USER_SPACE = ("fuse", "fuseblk")
 _OVERLAYS = frozenset({"overlay", "aufs", "unionfs"})
+_UNUSABLE_BYTES = 1 << 20
 _WITH_SILENT_SNAPSHOTS = frozenset({"zfs", "bcachefs", "nilfs2"})
 """Kinds whose snapshots may hold what is deleted, and which do not say so of an extent."""
 
@@ -53,6 +54,11 @@ class Storage(NamedTuple):
     def counts_only_data(self) -> bool:
         """Whether directories and what describes the files take none of the space."""
         return self.kind == "tmpfs"
+
+    @property
+    def unusable_bytes(self) -> int:
+        """How much of what is free may not be usable: XFS keeps some for itself, and an overlay may lie on XFS."""
+        return _UNUSABLE_BYTES if self.kind == "xfs" or self.is_overlay else 0
 
     def freed_bytes(self, fd: int) -> int:
         """Return the space that deleting an open file frees, 0 if that is unknown. Raises OSError.
@@ -95,6 +101,24 @@ class Disk(NamedTuple):
         return self._replace(free_bytes=max(0, self.free_bytes - reserved_bytes))
 
 
+def settle(path: Path) -> bool:
+    """Have btrfs count what was deleted as free, which it does with a commit; return whether it is btrfs.
+
+    Rule: BTRFS_IOC_SYNC.
+    """
+    with suppress(OSError):
+        path = nearest_existing(path)
+        if _kind_of(path, path.stat()) == "btrfs":
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(fd, _BTRFS_SYNC)
+            finally:
+                os.close(fd)
+            return True
+    return False
+
+
+_BTRFS_SYNC = 0x9408
 _FIEMAP = 0xC020660B
 _FIEMAP_HEADER = struct.Struct("=QQLLLL")
 _FIEMAP_EXTENT = struct.Struct("=QQQQQLLLL")

@@ -240,6 +240,9 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
         lock_fd, created = opened
         try:
             _lock(path, lock_fd)
+            if os.fstat(lock_fd).st_uid == 0:  # A run of root may have been killed before it gave the file away.
+                with suppress(KcompactError):
+                    _give_to_owner(path, directory_fd, lock_fd)
             if _is_named(LOCK_NAME, os.fstat(lock_fd), directory_fd):
                 return lock_fd, created
         except BaseException:

@@ -10,12 +10,14 @@ after a stop at any instant recovery finds the offset and writes it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from kcompact.errors import LogChangedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import partition_by_name
 from kcompact.log.lock import LogDirLock
@@ -82,6 +84,7 @@ def _write_checkpoints(log_dir: Path, partitions: Mapping[int, Ending]) -> dict[
             present = cache(partial(read_checkpoint, opened_log_dir))
             for number, each in partitions.items():
                 try:
+                    _require_named(each.directory, opened_log_dir)
                     found[number] = each.offset_due(present)
                 except Exception as problem:
                     found[number] = problem
@@ -93,6 +96,13 @@ def _write_checkpoints(log_dir: Path, partitions: Mapping[int, Ending]) -> dict[
     except Exception as problem:
         return {number: problem if isinstance(to := found.get(number, problem), int) else to for number in partitions}
     return found
+
+
+def _require_named(directory: OpenDirectory, log_dir: OpenDirectory) -> None:
+    """Raise LogChangedError unless a partition is still in its log directory, under its name."""
+    status = log_dir.status(directory.path.name)
+    if status is None or not os.path.samestat(status, os.fstat(directory.fd())):
+        raise LogChangedError(path=directory.path, problem="was moved or replaced while kcompact was using it")
 
 
 def _ended(partition: Ending, written: int | Exception | None) -> Ended:

@@ -19,7 +19,7 @@ from kcompact.errors import (
 )
 from kcompact.host.disk import Disk
 from kcompact.host.throttle import Pace, Throttle
-from kcompact.log.directory import PartitionLog, is_log_dir, is_running
+from kcompact.log.directory import PartitionLog, is_log_dir, is_running, log_dir_around
 from kcompact.log.files import files_in
 from kcompact.log.lock import LOCK_NAME, LogDirLock, log_dir_lock
 from kcompact.log.segments import Segment
@@ -127,6 +127,9 @@ class Output:
         self._parent: OpenDirectory | None = None  # Of an output that this run has created.
         self._is_finished = False
         require_separate(self.path, self._log_dirs if log_dir is None else [log_dir], self._directories)
+        if not self.is_uploaded and log_dir_around(self.path.parent, ()) is not None:
+            problem = "lies in a log directory, where a broker takes it for a partition, or does not start"
+            raise RefusedError(path=self.path, problem=problem, hint="Pass an --output directory outside of it.")
         require_creatable(self.path)
         for each in self._log_dirs:
             require_regular_files(each)

@@ -278,6 +278,40 @@ def test_a_partition_that_was_changed_does_not_keep_the_others_from_their_checkp
     assert stagings(data) == ["b-0"]
 
 
+def replace_it_by_what_was(data: Path, before: Path) -> None:
+    (data / "b-0").rename(data / "aside")
+    shutil.copytree(before / "b-0", data / "b-0")
+
+
+def move_it_away(data: Path, before: Path) -> None:
+    (data / "b-0").rename(data.parent / "b-0")
+
+
+def delete_a_new_log(data: Path, before: Path) -> None:
+    (data / "b-0" / f"{0:020d}.log").unlink()
+
+
+def replace_a_new_log(data: Path, before: Path) -> None:
+    log = data / "b-0" / f"{0:020d}.log"
+    content = log.read_bytes()
+    log.unlink()
+    log.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [replace_it_by_what_was, move_it_away, delete_a_new_log, replace_a_new_log])
+def test_a_checkpoint_is_written_only_for_the_segments_that_the_cleaning_has_written(
+    harm: Callable[[Path, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path / "data")
+    before = shutil.copytree(data, tmp_path / "before")
+    with before_the_end(monkeypatch, lambda: harm(data, before)):
+        result = run(data)
+    assert {each.name: each.status for each in result.partitions} == {
+        name: "checkpoint-not-written" if name == "b-0" else "cleaned" for name in NAMES
+    }
+    assert offsets(data) == {name: 6 for name in NAMES if name != "b-0"}
+
+
 def test_links_in_place_of_checkpoint_and_staging_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, elsewhere = write(tmp_path / "data"), tmp_path / "elsewhere"
     elsewhere.mkdir()

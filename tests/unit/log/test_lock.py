@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.errors import LogChangedError, LogDirLockedError, RefusedError, StorageError
-from kcompact.log.lock import is_locked, log_dir_lock
+from kcompact.log.lock import is_locked, log_dir_lock, require_lockable
 
 PYTHON_HOLDER = """
 import fcntl, sys
@@ -232,6 +232,17 @@ def test_is_locked_creates_nothing(log_dir: Path) -> None:
     finally:
         log_dir.chmod(0o700)
     assert not is_locked(log_dir / "nowhere")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_gives_away_the_lock_file_that_a_killed_run_has_left(log_dir: Path) -> None:
+    os.chown(log_dir, 1234, 2345)
+    (log_dir / ".lock").touch()
+    require_lockable(log_dir)
+    assert (log_dir / ".lock").stat().st_uid == 0
+    with log_dir_lock(log_dir) as lock:
+        assert not lock.created
+    assert ((log_dir / ".lock").stat().st_uid, (log_dir / ".lock").stat().st_gid) == (1234, 2345)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

@@ -303,6 +303,8 @@ def test_an_output_inside_the_source(log_dir: Path, tmp_path: Path) -> None:
     for path in (log_dir / "out", tmp_path / "link" / "out", log_dir):
         with pytest.raises(RefusedError, match="the directory to copy from"):
             Output(path, log_dir=log_dir)
+    with pytest.raises(RefusedError, match="lies in a log directory"):
+        Output(shutil.copytree(log_dir, tmp_path / "other") / "out", [log_dir / "inventory-0"])
 
 
 def test_two_partitions_of_one_name(log_dir: Path, tmp_path: Path) -> None:
