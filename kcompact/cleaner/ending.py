@@ -75,22 +75,31 @@ def end(partitions: Sequence[SwappedPartition]) -> list[CleanResult]:
     """Write the checkpoints of partitions, remove their staging directories, and return the results in their order.
 
     A partition that has changed meanwhile, or lost its lock, gets no checkpoint. The partitions of one call have the
-    same journal, which gets their last lines. Raises nothing: a result says what was not possible.
+    same journal, which gets their last lines before the manifests go. Raises nothing: a result says what was not
+    possible.
     """
-    how = zip(partitions, ending.end(partitions), strict=True)
-    results = [_result(each, found) for each, found in how]
-    journal = partitions[0].cleaning.journal
-    return results if journal is None else journal.end(results)
+    results: list[CleanResult] = []
+
+    def journaled(ended: Sequence[Ended]) -> None:
+        journal = partitions[0].cleaning.journal
+        found = [_result(each, how) for each, how in zip(partitions, ended, strict=True)]
+        results.extend(found if journal is None else journal.end(found))
+
+    ended = ending.end(partitions, before_discard=journaled)
+    return [_with_what_stays(*each) for each in zip(partitions, results, ended, strict=True)]
 
 
 def _result(partition: SwappedPartition, found: Ended) -> CleanResult:
-    result, path = partition.result, partition.directory.path
-    if found.unwritten is not None:
-        unwritten = CheckpointNotWrittenError(path=path, problem=as_failure(found.unwritten))
-        return replace(result, status=Status.CHECKPOINT_NOT_WRITTEN, stopped_by=unwritten)
+    if found.unwritten is None:
+        return partition.result
+    unwritten = CheckpointNotWrittenError(path=partition.directory.path, problem=as_failure(found.unwritten))
+    return replace(partition.result, status=Status.CHECKPOINT_NOT_WRITTEN, stopped_by=unwritten)
+
+
+def _with_what_stays(partition: SwappedPartition, result: CleanResult, found: Ended) -> CleanResult:
     if isinstance(found.stays, StorageError | NotEnoughSpaceError):
         why = str(found.stays).splitlines()[0]
-        note = Note.of(NoteCode.STAGING_STAYS, path=path / partition.staging, why=why)
+        note = Note.of(NoteCode.STAGING_STAYS, path=partition.directory.path / partition.staging, why=why)
         return replace(result, notes=(*result.notes, note))
     return result if found.stays is None else replace(result, stopped_by=as_failure(found.stays))
 

@@ -58,10 +58,13 @@ class Ended(NamedTuple):
     stays: Exception | None = None
 
 
-def end(partitions: Sequence[Ending]) -> list[Ended]:
+def end(
+    partitions: Sequence[Ending], *, before_discard: Callable[[Sequence[Ended]], None] = lambda _: None
+) -> list[Ended]:
     """Write the checkpoints of partitions, remove their staging directories, and return the results in their order.
 
-    A partition that cannot get its checkpoint does not keep the others from theirs. Raises nothing.
+    `before_discard` is called in between: a stop before its end leaves all to recovery. A partition that cannot get its
+    checkpoint does not keep the others from theirs. Raises nothing.
     """
     written: dict[int, int | Exception | None] = {}
     by_log_dir: dict[tuple[Path, int], dict[int, Ending]] = {}
@@ -72,7 +75,9 @@ def end(partitions: Sequence[Ending]) -> list[Ended]:
                 by_log_dir.setdefault((each.log_dir, id(each.lock)), {})[number] = each
         for (log_dir, _), together in by_log_dir.items():
             written |= _write_checkpoints(log_dir, together)
-        return [_ended(each, written.get(number)) for number, each in enumerate(partitions)]
+        ended = [_ended(written.get(number)) for number in range(len(partitions))]
+        before_discard(ended)
+        return [_discarded(each, found) for each, found in zip(partitions, ended, strict=True)]
 
 
 def _write_checkpoints(log_dir: Path, partitions: Mapping[int, Ending]) -> dict[int, int | Exception | None]:
@@ -105,15 +110,18 @@ def _require_named(directory: OpenDirectory, log_dir: OpenDirectory) -> None:
         raise LogChangedError(path=directory.path, problem="was moved or replaced while kcompact was using it")
 
 
-def _ended(partition: Ending, written: int | Exception | None) -> Ended:
+def _ended(written: int | Exception | None) -> Ended:
+    return Ended(unwritten=written) if isinstance(written, Exception) else Ended(offset=written)
+
+
+def _discarded(partition: Ending, found: Ended) -> Ended:
     """Remove the staging directories, unless recovery needs a manifest to write the checkpoint."""
-    if isinstance(written, Exception):
-        return Ended(unwritten=written)
-    try:
-        partition.discard()
-    except Exception as problem:
-        return Ended(offset=written, stays=problem)
-    return Ended(offset=written)
+    if found.unwritten is None:
+        try:
+            partition.discard()
+        except Exception as problem:
+            return found._replace(stays=problem)
+    return found
 
 
 def check(lock: LogDirLock | None) -> None:

@@ -140,11 +140,11 @@ class Killing:
 
 
 def killed_in_the_end(data: Path, number: int) -> bool:
-    """Clean until the call of this number; return whether there was one."""
+    """Clean until the call of this number, with the journal beside the data; return whether there was one."""
     killing = Killing(number)
     with observed([data], killing.before, lambda call: None):
         try:
-            run(data)
+            run(data, journal=data.with_suffix(".journal"))
         except Killed:
             return True
     return False
@@ -161,6 +161,10 @@ def test_a_stop_at_any_call_of_the_end_leaves_each_offset_to_recovery(tmp_path: 
         assert set(known.values()) <= {6}
         # The checkpoint has an offset, or the manifest has it: it never leads, and no offset is forgotten.
         assert {*known, *stagings(data)} == {*names}, number
+        # Recovery ends what has a manifest; of all others the journal has the end.
+        lines = [line for line in read_journal(data.with_suffix(".journal")) if line is not None]
+        ended = {f"{line['topic']}-{line['partition']}" for line in lines if line["event"] == "end"}
+        assert {*ended, *stagings(data)} == {*names}, number
         lagging += not known
         for name in names:
             recover(data / name, log_dir=data)
