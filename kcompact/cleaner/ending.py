@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -18,12 +17,10 @@ from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError, as_failure
 from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity
-from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.swap import ending
-from kcompact.swap.ending import Ended, Present
-from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.ending import Ended, Ending, Present
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.staging import discard
 
@@ -38,28 +35,17 @@ Partition = TypeVar("Partition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwappedPartition:
+class SwappedPartition(Ending):
     """A partition whose segments are all replaced. Its checkpoint is not written, and its manifest is still there.
 
-    `directory` is held open, with `staging` in it, until `end` closes it. `new_files` are those of the new segments.
+    `staging` is the staging directory in `directory`. `new_files` are those of the new segments.
     `result` is the result of the cleaning if the checkpoint can be written.
     """
 
     cleaning: Cleaning
-    directory: OpenDirectory
     staging: str
     new_files: Sequence[FileIdentity]
     result: CleanResult
-
-    @property
-    def log_dir(self) -> Path:
-        """The log directory with the checkpoint."""
-        return self.cleaning.plan.log.log_dir.path
-
-    @property
-    def lock(self) -> LogDirLock:
-        """The lock of the log directory."""
-        return self.cleaning.held_lock
 
     def offset_due(self, present: Present) -> int:
         """Return the checkpoint. Raises LogChangedError if the partition was changed."""

@@ -309,7 +309,13 @@ def _written_and_swapped(cleaning: Cleaning, writing: Writing, kept: KeptLinks |
         )
         stack.pop_all()  # `end` closes the directory.
         return SwappedPartition(
-            cleaning=cleaning, directory=directory, staging=staging, new_files=new_files, result=result
+            cleaning=cleaning,
+            directory=directory,
+            log_dir=plan.log.log_dir.path,
+            lock=cleaning.held_lock,
+            staging=staging,
+            new_files=new_files,
+            result=result,
         )
 
 

@@ -7,7 +7,6 @@ is tried here: the run also finds out by doing. The free space is checked by `sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from kcompact.cleaner.cleaning import CleanOptions
@@ -81,7 +80,7 @@ def _require_changeable(
 
 
 def require_own_storage(directory: Path) -> None:
-    """Raise RefusedError for a directory on a network file system or one of user space. Also OSError."""
+    """Raise RefusedError for a directory on a network file system or one of user space."""
     storage = Storage.of(directory)
     if storage.is_shared:
         raise RefusedError(
@@ -115,12 +114,11 @@ def _require_space_to_rename(log: PartitionLog, expired: Iterable[ExpiredSegment
 def storage_notes(directories: Iterable[Path]) -> Iterator[Note]:
     """Yield notes on the file systems of log directories that a cleaning changes."""
     for directory in directories:
-        with suppress(OSError):
-            storage = Storage.of(directory)
-            if storage.is_overlay:
-                yield Note.of(NoteCode.OVERLAY_STORAGE, path=directory, kind=storage.kind)
-            elif storage.is_shared:
-                yield Note.of(NoteCode.SHARED_STORAGE, path=directory, kind=storage.kind)
+        storage = Storage.of(directory)
+        if storage.is_overlay:
+            yield Note.of(NoteCode.OVERLAY_STORAGE, path=directory, kind=storage.kind)
+        elif storage.is_shared:
+            yield Note.of(NoteCode.SHARED_STORAGE, path=directory, kind=storage.kind)
 
 
 def _renamed(plan: CleanPlan) -> Iterator[str]:

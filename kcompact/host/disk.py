@@ -37,8 +37,10 @@ class Storage(NamedTuple):
 
     @staticmethod
     def of(directory: Path) -> Storage:
-        """Return the storage of a directory. Raises OSError if the directory cannot be opened."""
-        return Storage(_kind_of(directory, directory.stat()))
+        """Return the storage of a directory, of an unknown kind if the directory cannot be opened."""
+        with suppress(OSError):
+            return Storage(_kind_of(directory, directory.stat()))
+        return Storage("")
 
     @property
     def is_shared(self) -> bool:

@@ -240,7 +240,7 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
         lock_fd, created = opened
         try:
             _lock(path, lock_fd)
-            if os.fstat(lock_fd).st_uid == 0:  # A run of root may have been killed before it gave the file away.
+            if not created:  # A run of root may have been killed before it gave the file away.
                 with suppress(KcompactError):
                     _give_to_owner(path, directory_fd, lock_fd)
             if _is_named(LOCK_NAME, os.fstat(lock_fd), directory_fd):
@@ -292,9 +292,9 @@ def _open_existing(path: Path, directory_fd: int) -> int:
 
 
 def _give_to_owner(path: Path, directory_fd: int, lock_fd: int) -> None:
-    if os.geteuid() != 0:
+    owner, actual = os.fstat(directory_fd), os.fstat(lock_fd)
+    if os.geteuid() != 0 or actual.st_uid != 0 or (owner.st_uid, owner.st_gid) == (0, actual.st_gid):
         return
-    owner = os.fstat(directory_fd)
     try:
         os.fchown(lock_fd, owner.st_uid, owner.st_gid)
     except OSError as error:

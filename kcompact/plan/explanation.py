@@ -11,7 +11,6 @@ explanation.change_by_setting       # which value of one setting takes the decid
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -126,15 +125,9 @@ def explain(
         growth=growth,
         missing_dirty_bytes=missing_dirty_bytes(plan),
         broker=broker_cost(turn),
-        here=cost_here(plan, is_on_overlay=_is_on_overlay(plan)),
+        here=cost_here(plan, is_on_overlay=Storage.of(plan.log.directory).is_overlay),
         retention=retention_frees(plan),
     )
-
-
-def _is_on_overlay(plan: CleanPlan) -> bool:
-    with suppress(OSError):
-        return Storage.of(plan.log.directory).is_overlay
-    return False
 
 
 def _remedy(plan: CleanPlan, condition: Condition) -> Remedy | None:

@@ -11,11 +11,13 @@ after a stop at any instant recovery finds the offset and writes it.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kcompact.errors import LogChangedError
 from kcompact.format.names import TopicPartition
@@ -28,24 +30,23 @@ Present = Callable[[], Mapping[TopicPartition, int]]
 """Reads the checkpoints of a log directory, once for all that ask. Raises CorruptCheckpointError, StorageError."""
 
 
-class Ending(Protocol):
-    """A partition whose swaps are done. `directory` is held open until `end` closes it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending(ABC):
+    """A partition whose swaps are done. `directory` is held open until `end` closes it.
 
-    @property
-    def directory(self) -> OpenDirectory:
-        """The directory of the partition."""
+    `log_dir` is the log directory with the checkpoint, None if there is none to write. `lock` is its lock, None if it
+    is not locked.
+    """
 
-    @property
-    def log_dir(self) -> Path | None:
-        """The log directory with the checkpoint, None without one."""
+    directory: OpenDirectory
+    log_dir: Path | None
+    lock: LogDirLock | None
 
-    @property
-    def lock(self) -> LogDirLock | None:
-        """The lock of the log directory, None if it is not locked."""
-
+    @abstractmethod
     def offset_due(self, present: Present) -> int | None:
         """Return the checkpoint to write, None if none is due. Raises what forbids to write it."""
 
+    @abstractmethod
     def discard(self) -> None:
         """Remove the staging directories."""
 

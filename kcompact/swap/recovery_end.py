@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError, as_failure
 from kcompact.log.directory import partition_by_name
-from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note
 from kcompact.readable import shell_word
-from kcompact.swap.ending import Ended, Present, end
+from kcompact.swap.ending import Ended, Ending, Present, end
 from kcompact.swap.leftovers import unfinished_names
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
@@ -58,19 +56,16 @@ class RecoveryReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
+class Recovery(Ending):
     """A recovery that has come to its checkpoint: every swap is finished or undone, and the manifests are still there.
 
-    `end_offset` is the checkpoint of the interrupted round. `log_dir` and it are None if there is none to write.
-    `directory` is held open until `end_recoveries` closes it. `report` has no `checkpoint` yet.
+    `end_offset` is the checkpoint of the interrupted round, None if there is none to write. `report` has no
+    `checkpoint` yet.
     """
 
-    directory: OpenDirectory
     manifests: Mapping[str, Manifest | None]
     report: RecoveryReport
     end_offset: int | None
-    log_dir: Path | None
-    lock: LogDirLock | None
     after_step: Observer | None
 
     def offset_due(self, present: Present) -> int | None:

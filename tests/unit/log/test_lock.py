@@ -254,6 +254,8 @@ def test_root_gives_the_lock_file_to_the_owner_of_the_directory(log_dir: Path) -
 
 
 def test_root_that_cannot_give_it_away_is_refused(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(log_dir, 1234, 2345)
+
     def root_squash(fd: int, user: int, group: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
