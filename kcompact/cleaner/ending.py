@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from kcompact.cleaner.cleaning import Cleaning
+from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError, as_failure
 from kcompact.host.machine import most_at_once
@@ -57,17 +58,15 @@ class SwappedPartition(Ending):
         discard(self.directory, self.staging, is_complete=True)
 
 
-def end(partitions: Sequence[SwappedPartition]) -> list[CleanResult]:
+def end(partitions: Sequence[SwappedPartition], journal: Journal | None) -> list[CleanResult]:
     """Write the checkpoints of partitions, remove their staging directories, and return the results in their order.
 
-    A partition that has changed meanwhile, or lost its lock, gets no checkpoint. The partitions of one call have the
-    same journal, which gets their last lines before the manifests go. Raises nothing: a result says what was not
-    possible.
+    A partition that has changed meanwhile, or lost its lock, gets no checkpoint. The journal, if there is one, gets
+    their last lines before the manifests go. Raises nothing: a result says what was not possible.
     """
     results: list[CleanResult] = []
 
     def journaled(ended: Sequence[Ended]) -> None:
-        journal = partitions[0].cleaning.journal
         found = [_result(each, how) for each, how in zip(partitions, ended, strict=True)]
         results.extend(found if journal is None else journal.end(found))
 

@@ -78,7 +78,7 @@ def clean_partition(
 def perform(cleaning: Cleaning) -> CleanResult:
     """Clean a partition as `clean_partition`, in a round or on its own. Raises the same."""
     done = swap_in(cleaning)
-    return end([done])[0] if isinstance(done, SwappedPartition) else done
+    return end([done], cleaning.journal)[0] if isinstance(done, SwappedPartition) else done
 
 
 def swap_in(cleaning: Cleaning) -> SwappedPartition | CleanResult:
@@ -252,7 +252,7 @@ def _cleaned_by(
         swapped = _written_and_swapped(cleaning, writing, kept)
     if not options.apply_retention:
         return replace(swapped, result=completed(swapped.result, plan.log))
-    (result,) = end([replace(swapped, cleaning=replace(cleaning, journal=None))])  # `swap_in` writes its last line.
+    (result,) = end([swapped], None)  # The last line of the journal also has what is deleted.
     if result.stopped_by is not None:
         return completed(result, plan.log)
     after = read_again(plan.log)

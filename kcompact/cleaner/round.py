@@ -189,7 +189,7 @@ class Round:
                 return list(small_side_by_side(outcomes, clean, how))
 
             def end_group(group: Sequence[SwappedPartition]) -> None:
-                results.update((each.directory, each) for each in end(group))
+                results.update((each.directory, each) for each in end(group, self.journal))
 
             def with_result(outcome: PartitionOutcome) -> PartitionOutcome:
                 result = results.pop(outcome.directory, None)

@@ -352,7 +352,8 @@ class Cleaner:
         partition, directory = plan.log.topic_partition, plan.log.directory
         started_ms = self._clock()
         try:
-            result = self._cleaned(plan)
+            # Old segments are deleted after each choice, as a broker does, and not only with a cleaning.
+            result = perform(self._cleaning(plan, apply_retention=False))
             if result.stopped_by is not None:
                 raise result.stopped_by
             thread.stats = thread.stats.with_cleaning(
@@ -378,16 +379,16 @@ class Cleaner:
         except KcompactError as problem:
             self._logs.take_offline(directory.parent, problem)
 
-    def _cleaned(self, plan: CleanPlan) -> CleanResult:
-        # Old segments are deleted after each choice, as a broker does, and not only with a cleaning.
-        return perform(self._cleaning(plan, apply_retention=False))
-
     def _cleaning(self, plan: CleanPlan, *, apply_retention: bool) -> Cleaning:
         progress = _AbortCheck(self, plan.log.topic_partition)
         memory_bytes = (self._options.memory_bytes or default_memory_bytes()) // self._thread_count
         return Cleaning(
             plan=plan,
-            executor=InProcess(progress=progress, parallelism=self._parallelism(), throttle=self._throttle),
+            executor=InProcess(
+                progress=progress,
+                parallelism=max(1, available_cores() // self._thread_count),
+                throttle=self._throttle,
+            ),
             lock=self._lock_of(plan.log.directory),
             options=replace(
                 self._options, apply_retention=apply_retention, max_bytes_per_second=None, memory_bytes=memory_bytes
@@ -396,18 +397,13 @@ class Cleaner:
             journal=self._journal,
         )
 
-    def _parallelism(self) -> int:
-        return max(1, available_cores() // self._thread_count)
-
     def _delete_old_segments(self, stopped: threading.Event) -> None:
         """Delete the old segments of every compacted log that no thread works on, as a broker does after a cleaning."""
         for each in self._logs.grab_deletable():
             assert each.plan is not None, "only a planned log is deletable"
-            is_changed = True
+            is_changed = not stopped.is_set()
             try:
-                if stopped.is_set():
-                    is_changed = False
-                else:
+                if is_changed:
                     plan = replace(each.plan, log=read_again(each.plan.log))
                     is_changed = bool(delete_old_segments(self._cleaning(plan, apply_retention=True)).expired)
             except LogChangedError:
