@@ -116,8 +116,7 @@ class _Chains:
             # An append failed after it had rolled, and the next batch went into the new file. Kafka's cleaner takes it.
             self.counts["rounds with offsets below their segment's base: refused"] += 1
             self.clean_with_kafka(self.theirs, settings)
-            self.drifted, self.same_decisions = None, True
-            return []
+            return self.go_on_from_theirs(settings)
         found = self.plan_differences(plan, plans) + _producer_differences(plans, loaded)
         if found:
             return found
@@ -129,8 +128,7 @@ class _Chains:
         self.lost_snapshots |= {name for name, count in settings.get("lost_snapshots", {}).items() if count}
         if any(self.misleads(name, ours) for name in ours.refused.keys() & turns.keys() & self.lost_snapshots):
             self.counts["rounds with a transaction index that contradicts the markers: refused"] += 1
-            self.drifted, self.same_decisions = None, True
-            return []
+            return self.go_on_from_theirs(settings)
         found = self.result_differences(turns, ours, settings)
         if found:
             return found
@@ -163,6 +161,12 @@ class _Chains:
             if path.name.endswith(SEGMENT_FILES) and not is_made_by_loading:
                 found.append(f"not loaded before: {line}")
         return found
+
+    def go_on_from_theirs(self, settings: Json) -> list[str]:
+        """Go on from Kafka's directory alone. The broker starts again: a failed turn has left `.cleaned` files."""
+        self.load(self.theirs, settings, in_place=True)
+        self.drifted, self.same_decisions = None, True
+        return []
 
     def go_on_from_ours(self, settings: Json, plan: Json, theirs_seen: Json, *, has_failed: bool) -> list[str]:
         """Run the round on chain B, if there is one, then decide how it goes on."""
