@@ -37,6 +37,7 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
+from kcompact.host.descriptors import closed_after
 from kcompact.readable import shell_word
 
 KEPT_BYTES = 4 << 30
@@ -166,11 +167,9 @@ class Mirror:
                 descriptor = os.open(local, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
                 raise RefusedError(path=path, problem="is an object, and others are below its name") from None
-            try:
+            with closed_after(descriptor):
                 os.ftruncate(descriptor, remote.size_bytes)
                 os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-            finally:
-                os.close(descriptor)
         file = MirroredFile(bucket, path, listed)
         self._files[local] = file
         if path.name in _BESIDE:

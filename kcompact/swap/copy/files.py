@@ -17,13 +17,14 @@ from kcompact.errors import CorruptBatchError, CorruptDataError, LogChangedError
 from kcompact.format.checksum import crc32c
 from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
 from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
+from kcompact.host.descriptors import closed_after
 from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, LogFile, open_regular
 from kcompact.log.index_files import build_indexes
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.log.transactions import read_transactions
-from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
+from kcompact.swap.attributes import copy_status, copy_times, modified_ns
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Remove, RemoveDir, Rename
 
@@ -130,14 +131,11 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
                 built[Suffix.TXN_INDEX] = build_txn_index(aborted)
             for suffix, data in built.items():
                 path = (directory.path / name).with_suffix(suffix)
-                descriptor = create(path, dir_fd=directory.fd())
-                try:
+                with closed_after(create(path, dir_fd=directory.fd())) as descriptor:
                     write_all(descriptor, data, path=path)
                     copy_status(opened.descriptor, descriptor)
                     copy_times(opened.descriptor, descriptor)
                     sync(descriptor, path=path)
-                finally:
-                    os.close(descriptor)
                 _require_content(directory, path.name, crc32c(data))
 
 
@@ -178,8 +176,7 @@ def _copy_file(
         if beginning is not None and opened.status.st_ino != beginning.inode:
             raise LogChangedError(path=source.path / name, problem="was replaced since the plan was made")
         try:
-            descriptor = create(path, dir_fd=target.fd())
-            try:
+            with closed_after(create(path, dir_fd=target.fd())) as descriptor:
                 while data := os.read(opened.descriptor, min(_COPY_BYTES, left_bytes)):
                     left_bytes -= len(data)
                     crc = crc32c(data, crc)
@@ -189,8 +186,6 @@ def _copy_file(
                     copy_status(opened.descriptor, descriptor)
                     copy_times(opened.descriptor, descriptor)
                 sync(descriptor, path=path)
-            finally:
-                os.close(descriptor)
         except OSError as problem:
             raise storage_error(source.path / name, problem, operation="read") from None
     if beginning is not None and left_bytes:
@@ -211,13 +206,10 @@ def _require_content(target: OpenDirectory, name: str, expected: int, check: Cal
 
 def _set_attributes(source: OpenDirectory, target: OpenDirectory, cleaned: CleanedSegment) -> None:
     """Give new files the attributes and the time that a swap gives them and, as root, the owner."""
-    with opened_model(source, cleaned.replaces[0].name) as model:
+    with source.opened(cleaned.replaces[0].name) as model:
         for file in cleaned.files:
-            descriptor = target.open(file.name, os.O_RDONLY)
-            try:
+            with target.opened(file.name) as descriptor:
                 copy_status(model, descriptor)
                 if Path(file.name).suffix != Suffix.TXN_INDEX:
                     os.utime(descriptor, ns=(modified_ns(cleaned), modified_ns(cleaned)))
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)

@@ -19,7 +19,7 @@ from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
 from kcompact.log.files import read_file
 from kcompact.log.lock import LOCK_NAME
-from kcompact.swap.attributes import copy_status, give_to_owner, opened_model
+from kcompact.swap.attributes import copy_status, give_to_owner
 from kcompact.swap.checkpoint import read_checkpoint
 from kcompact.swap.copy.contents import LOG_DIR_FILES
 from kcompact.swap.copy.marker import Record
@@ -111,11 +111,11 @@ def give_away(source: OpenDirectory, output: OpenDirectory) -> None:
     Checkpoints and `.lock` have the owner of those in the source, or of the directory.
     """
     for name in sorted(output.names().intersection((*LOG_DIR_FILES, LOCK_NAME))):
-        with opened_model(output, name) as fd:
+        with output.opened(name) as fd:
             if source.size(name) is None:
                 give_to_owner(source, fd)
             else:
-                with opened_model(source, name) as model:
+                with source.opened(name) as model:
                     copy_status(model, fd)
     copy_status(source.fd(), output.fd())
 
