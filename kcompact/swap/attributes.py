@@ -160,10 +160,11 @@ def copy_attributes(
     return actual
 
 
-def copy_status(source: int, target: int) -> None:
+def copy_status(source: int, target: int, *, with_times: bool = False) -> None:
     """Give an open file or directory of a copy the mode, extended attributes and, as root, the owner of its source.
 
-    Extended attributes that the file system of the copy does not take are left out. Raises OSError.
+    With `with_times` it also gets the times. Extended attributes that the file system of the copy does not take are
+    left out. Raises OSError.
     """
     status = os.fstat(source)
     if os.geteuid() == 0:
@@ -176,12 +177,8 @@ def copy_status(source: int, target: int) -> None:
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EINVAL, errno.EACCES):
                 raise
-
-
-def copy_times(source: int, target: int) -> None:
-    """Give an open file or directory the times of another one. Raises OSError."""
-    status = os.fstat(source)
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    if with_times:
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _copied_mode(status: os.stat_result) -> int:

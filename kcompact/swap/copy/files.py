@@ -24,7 +24,7 @@ from kcompact.log.index_files import build_indexes
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.log.transactions import read_transactions
-from kcompact.swap.attributes import copy_status, copy_times, modified_ns
+from kcompact.swap.attributes import copy_status, modified_ns
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Remove, RemoveDir, Rename
 
@@ -117,8 +117,7 @@ def _build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> 
                 path = (directory.path / name).with_suffix(suffix)
                 with closed_after(create(path, dir_fd=directory.fd())) as descriptor:
                     write_all(descriptor, data, path=path)
-                    copy_status(opened.descriptor, descriptor)
-                    copy_times(opened.descriptor, descriptor)
+                    copy_status(opened.descriptor, descriptor, with_times=True)
                     sync(descriptor, path=path)
                 _require_content(directory, path.name, crc32c(data))
 
@@ -167,8 +166,7 @@ def _copy_file(
                     write_all(descriptor, data, path=path)
                     check()
                 with storage_errors(path):
-                    copy_status(opened.descriptor, descriptor)
-                    copy_times(opened.descriptor, descriptor)
+                    copy_status(opened.descriptor, descriptor, with_times=True)
                 sync(descriptor, path=path)
         except OSError as problem:
             raise storage_error(source.path / name, problem, operation="read") from None

@@ -24,7 +24,7 @@ from kcompact.log.files import files_in
 from kcompact.log.lock import LOCK_NAME, LogDirLock, log_dir_lock
 from kcompact.log.segments import Segment
 from kcompact.readable import shell_word, shown
-from kcompact.swap.attributes import copy_status, copy_times
+from kcompact.swap.attributes import copy_status
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
     NotCopied,
@@ -344,8 +344,7 @@ class Output:
                 yield unfinished
                 if growing is None:
                     require_same_files(source, contents.files)
-                copy_status(opened_source.fd(), target.fd())
-                copy_times(opened_source.fd(), target.fd())
+                copy_status(opened_source.fd(), target.fd(), with_times=True)
                 apply_steps(target, (SyncDir(),))
                 record = Record(
                     name=source.name,
