@@ -156,7 +156,8 @@ class Output:
                     path=self.path, problem="is not empty", hint="Pass a new or empty directory as --output."
                 )
             return
-        if not self._marker.has_subject():
+        subject = self._marker.read_subject()
+        if subject is None:
             if present - {LOCK_NAME, MARKER}:
                 raise RefusedError(
                     path=self._marker.path,
@@ -164,7 +165,7 @@ class Output:
                     hint=f"Remove {shell_word(self._marker.path)}, and a broker can start on {shown(self.path)}.",
                 )
             return
-        if self._marker.read_subject() != self._marker.subject:
+        if subject != self._marker.subject:
             raise RefusedError(path=self.path, problem="has an unfinished copy of something else", hint=remove)
         self._records = self._marker.records()
         own = {LOCK_NAME, MARKER, *LOG_DIR_FILES, *(f"{name}.tmp" for name in LOG_DIR_FILES), *self._records}
