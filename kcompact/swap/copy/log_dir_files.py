@@ -42,9 +42,7 @@ def offsets_of(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, in
     return offsets if checkpoint_offset is None else {**offsets, CLEANER_OFFSET_CHECKPOINT: checkpoint_offset}
 
 
-def write_whole(
-    log_dir: Path, output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool = False
-) -> None:
+def write_whole(log_dir: Path, output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool) -> None:
     """Copy the files of a log directory, `meta.properties` last, with the cleaner's new checkpoint.
 
     Beside a running broker the checkpoints have the entries that the partitions had when they were read, because those
@@ -81,10 +79,11 @@ def _write_cleaner_offsets(source: OpenDirectory, output: OpenDirectory, entries
 
 
 def write_chosen(
-    log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record], *, is_clean: bool = True
+    log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool
 ) -> None:
-    """Write the checkpoints of chosen partitions; if it `is_clean`, `.kafka_cleanshutdown`.
+    """Write the checkpoints of chosen partitions.
 
+    `.kafka_cleanshutdown` is written if all the log directories have it, but not beside a running broker.
     Without `meta.properties` no broker starts on the output, which would take the other partitions for empty ones.
     """
     checkpoints = {name: _entries(records, name) for name in _CHECKPOINTS}
@@ -95,12 +94,7 @@ def write_chosen(
             if entries:
                 source = next((each for each in sources if each.status(name) is not None), None)
                 write_small_file(output, name, _checkpoint(entries), mode=0o644, source=source)
-    _write_clean_shutdown(log_dirs if is_clean else [], output)
-
-
-def _write_clean_shutdown(log_dirs: Sequence[Path], output: OpenDirectory) -> None:
-    """Write `.kafka_cleanshutdown` if all the log directories have it. Raises RefusedError, StorageError."""
-    if log_dirs and all((log_dir / CLEAN_SHUTDOWN_FILE).exists() for log_dir in log_dirs):
+    if not is_beside_broker and log_dirs and all((log_dir / CLEAN_SHUTDOWN_FILE).exists() for log_dir in log_dirs):
         with OpenDirectory(log_dirs[0], follow=True) as source:
             _write_one(source, output, CLEAN_SHUTDOWN_FILE)
 

@@ -276,12 +276,10 @@ class Output:
         if record is None:
             return None
         with self.open() as output:
-            is_there = output.status(name) is not None
-        if is_there:
-            if (record.recipe, record.offsets, record.source) == (recipe, offsets, file_states(files)):
-                self._done.add(name)
-                return record
-            with self.open() as output:
+            if output.status(name) is not None:
+                if (record.recipe, record.offsets, record.source) == (recipe, offsets, file_states(files)):
+                    self._done.add(name)
+                    return record
                 apply_steps(output, (Rename(name, f"{MARKER}/{name}"), SyncDir(), SyncDir(MARKER)))
                 shutil.rmtree(name, dir_fd=output.fd(MARKER))
         self._marker.forget(name)
@@ -414,7 +412,7 @@ class Output:
         records = list(self._marker.records().values())
         with self.open() as output:
             if self.log_dir is None:
-                write_chosen(self._log_dirs, output, records, is_clean=not self._is_beside_broker)
+                write_chosen(self._log_dirs, output, records, is_beside_broker=self._is_beside_broker)
             else:
                 self._require_source_unchanged(self.log_dir)
                 write_whole(self.log_dir, output, records, is_beside_broker=self._is_beside_broker)
