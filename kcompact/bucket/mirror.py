@@ -126,7 +126,11 @@ class Mirror:
             attempts.pop(f"{directory}/{manifest.attempt}".lstrip("/"), None)
         for key, each in by_key.items():
             directory, _, file = key.rpartition("/")
-            if directory not in manifests and file != MANIFEST and not _is_in_attempt(directory):
+            if (
+                directory not in manifests
+                and file != MANIFEST
+                and not any(map(ATTEMPT.fullmatch, directory.split("/")))
+            ):
                 self._add(bucket, root / key, ListedFile(each, each.modified_ns, None))
         self._write_shared(root, manifests)
         for key, those in sorted(attempts.items()):
@@ -302,10 +306,6 @@ class Mirror:
         local = os.fspath(directory)
         paths = (f"{local}/{name}" for name in sorted(os.listdir(local)))  # noqa: PTH208 - only the names
         return [self._files[path] for path in paths if path in self._files]
-
-
-def _is_in_attempt(directory: str) -> bool:
-    return any(ATTEMPT.fullmatch(part) for part in directory.split("/"))
 
 
 MIRROR = Mirror()

@@ -61,7 +61,10 @@ def publish(
         manifest_key = _below(key, MANIFEST)
         take(len(content))
         is_asked = True
-        is_ours = bucket.create(manifest_key, content) or _is_there(bucket, manifest_key, content)
+        # What is there already can be this one: an earlier try of the request has arrived.
+        is_ours = bucket.create(manifest_key, content) or (
+            bucket.read_small(manifest_key, max_bytes=MAX_MANIFEST_BYTES) == content
+        )
     except BaseException:
         # Without an answer, the manifest may be there, or may still arrive: its files stay. The next run names them.
         if not is_asked:
@@ -85,11 +88,6 @@ def _uploaded(
         for upload in uploads:
             upload.cancel()
         wait(uploads)
-
-
-def _is_there(bucket: Bucket, key: str, content: bytes) -> bool:
-    """Return whether the object of a key is this one: an earlier try of the request had arrived."""
-    return bucket.read_small(key, max_bytes=MAX_MANIFEST_BYTES) == content
 
 
 def exists_already(directory: Path) -> RefusedError:
