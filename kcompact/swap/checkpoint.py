@@ -34,11 +34,6 @@ _WRITING = threading.Lock()
 """The partitions of a log directory share each checkpoint, and threads may clean them at the same time."""
 
 
-def write_checkpoint(log_dir: OpenDirectory | Path, topic_partition: TopicPartition, offset: int) -> None:
-    """Set the offset of one partition in the cleaner's checkpoint. As `write_checkpoints`."""
-    write_checkpoints(log_dir, {topic_partition: offset})
-
-
 def write_checkpoints(log_dir: OpenDirectory | Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the offsets of some partitions in the cleaner's checkpoint. Other entries are kept.
 
@@ -60,7 +55,7 @@ def put_back_checkpoint(
     """Set the offset of one partition in the cleaner's checkpoint to what it was; None removes the entry.
 
     `original` is the content of the file before the cleaning, None if there was no file. Where it has the same entries
-    as the new file would have, the file gets this content again, or is removed. Raises as `write_checkpoint`.
+    as the new file would have, the file gets this content again, or is removed. Raises as `write_checkpoints`.
     """
     name = CLEANER_OFFSET_CHECKPOINT
     with turns.holding(_WRITING), opened(log_dir) as directory:

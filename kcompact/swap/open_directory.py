@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cached_property
@@ -117,14 +118,13 @@ class OpenDirectory:
 
     def digest(self, name: str, check: Callable[[], None] = lambda: None, *, size_bytes: int | None = None) -> int:
         """Return the CRC-32C of a file, or of its first `size_bytes`, read from the disk. `check` may raise to stop."""
-        crc, left_bytes = 0, size_bytes
+        crc, left_bytes = 0, sys.maxsize if size_bytes is None else size_bytes
         for block in self._blocks_from_disk(name):
             crc = crc32c(block[:left_bytes], crc)
             check()
-            if left_bytes is not None:
-                left_bytes -= len(block)
-                if left_bytes <= 0:
-                    break
+            left_bytes -= len(block)
+            if left_bytes <= 0:
+                break
         return crc
 
     def read_from_disk(self, name: str) -> bytes:
