@@ -11,7 +11,7 @@ from kcompact.errors import CorruptBatchError, CorruptCheckpointError, CorruptDa
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, read_header
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, parse_leader_epochs
-from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.names import Suffix, Temporary, parse_file_names
 from kcompact.log.broker_recovery import recovered_segments
 from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
@@ -247,11 +247,10 @@ def _last_timestamp(times: Sequence[index.TimeEntry]) -> int:
 
 def deleted_segments(names: Iterable[str]) -> list[int]:
     """Return the base offsets of the `.log.deleted` files among the names, ascending."""
-    parsed = (parse_file_name(name) for name in names)
     return sorted(
         name.base_offset
-        for name in parsed
-        if name is not None and name.suffix is Suffix.LOG and name.temporary is Temporary.DELETED
+        for name in parse_file_names(names)
+        if name.suffix is Suffix.LOG and name.temporary is Temporary.DELETED
     )
 
 

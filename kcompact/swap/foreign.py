@@ -22,6 +22,7 @@ from kcompact.format.names import (
     log_bases,
     log_name,
     parse_file_name,
+    parse_file_names,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.files import LogFile, files_in
@@ -61,10 +62,7 @@ class _Files:
 
     @classmethod
     def of(cls, present: Iterable[str]) -> _Files:
-        parsed = sorted(
-            (name for name in map(parse_file_name, present) if name is not None),
-            key=lambda name: (name.base_offset, str(name)),
-        )
+        parsed = sorted(parse_file_names(present), key=lambda name: (name.base_offset, str(name)))
         by_suffix = {each: tuple(name for name in parsed if name.temporary is each) for each in Temporary}
         return cls(*(by_suffix[each] for each in (Temporary.NO, Temporary.CLEANED, Temporary.SWAP, Temporary.DELETED)))
 
