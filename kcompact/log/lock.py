@@ -229,6 +229,8 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
             continue
         lock_fd, created = opened
         try:
+            if created:
+                _give_to_owner(path, directory_fd, lock_fd)
             _lock(path, lock_fd)
             if not created:  # A run of root may have been killed before it gave the file away.
                 with suppress(KcompactError):
@@ -244,22 +246,14 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
 
 def _open(path: Path, directory_fd: int) -> tuple[int, bool] | None:
     """Return a descriptor of `.lock` and whether it was created, or None if another process created it meanwhile."""
-    try:
+    with suppress(FileNotFoundError):
         return _open_existing(path, directory_fd), False
-    except FileNotFoundError:
-        pass
     try:
-        lock_fd = os.open(LOCK_NAME, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory_fd)
+        return os.open(LOCK_NAME, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory_fd), True
     except FileExistsError:
         return None
     except OSError as error:
         raise _not_opened(path, error) from error
-    try:
-        _give_to_owner(path, directory_fd, lock_fd)
-    except BaseException:
-        os.close(lock_fd)
-        raise
-    return lock_fd, True
 
 
 def _open_existing(path: Path, directory_fd: int) -> int:
