@@ -37,6 +37,7 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
+from kcompact.host.descriptors import closed_after
 from kcompact.readable import shell_word
 
 KEPT_BYTES = 4 << 30
@@ -125,7 +126,11 @@ class Mirror:
             attempts.pop(f"{directory}/{manifest.attempt}".lstrip("/"), None)
         for key, each in by_key.items():
             directory, _, file = key.rpartition("/")
-            if directory not in manifests and file != MANIFEST and not _is_in_attempt(directory):
+            if (
+                directory not in manifests
+                and file != MANIFEST
+                and not any(map(ATTEMPT.fullmatch, directory.split("/")))
+            ):
                 self._add(bucket, root / key, ListedFile(each, each.modified_ns, None))
         self._write_shared(root, manifests)
         for key, those in sorted(attempts.items()):
@@ -166,11 +171,9 @@ class Mirror:
                 descriptor = os.open(local, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
                 raise RefusedError(path=path, problem="is an object, and others are below its name") from None
-            try:
+            with closed_after(descriptor):
                 os.ftruncate(descriptor, remote.size_bytes)
                 os.utime(descriptor, ns=(mtime_ns, mtime_ns))
-            finally:
-                os.close(descriptor)
         file = MirroredFile(bucket, path, listed)
         self._files[local] = file
         if path.name in _BESIDE:
@@ -303,10 +306,6 @@ class Mirror:
         local = os.fspath(directory)
         paths = (f"{local}/{name}" for name in sorted(os.listdir(local)))  # noqa: PTH208 - only the names
         return [self._files[path] for path in paths if path in self._files]
-
-
-def _is_in_attempt(directory: str) -> bool:
-    return any(ATTEMPT.fullmatch(part) for part in directory.split("/"))
 
 
 MIRROR = Mirror()

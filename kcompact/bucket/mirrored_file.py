@@ -15,6 +15,7 @@ from kcompact.bucket.remote import Bucket, RemoteObject, requests
 from kcompact.bucket.scratch import scratch_errors
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checksum import crc32c
+from kcompact.host.descriptors import closed_after
 
 WHOLE_BYTES = 8 << 20
 """An object up to this size is fetched at once."""
@@ -165,27 +166,21 @@ class MirroredFile:
                     self.present_bytes += min(BLOCK_BYTES, self.remote.size_bytes - number * BLOCK_BYTES)
 
     def _write(self, end: int, data: memoryview) -> None:
-        with scratch_errors():
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                while data:
-                    done = os.pwrite(descriptor, data[:WRITTEN_BYTES], end - len(data))
-                    data = data[done:]
-                os.utime(descriptor, ns=(self.listed.mtime_ns, self.listed.mtime_ns))
-            finally:
-                os.close(descriptor)
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with scratch_errors(), closed_after(os.open(self.path, flags)) as descriptor:
+            while data:
+                done = os.pwrite(descriptor, data[:WRITTEN_BYTES], end - len(data))
+                data = data[done:]
+            os.utime(descriptor, ns=(self.listed.mtime_ns, self.listed.mtime_ns))
 
     def verify(self) -> None:
         """Raise CorruptCheckpointError if the content, all of it fetched, is not the one in the manifest."""
         if self.listed.crc is None:
             return
         crc, position = 0, 0
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with closed_after(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
             while data := os.pread(descriptor, PIECE_BYTES, position):
                 crc, position = crc32c(data, crc), position + len(data)
-        finally:
-            os.close(descriptor)
         if crc != self.listed.crc:
             raise CorruptCheckpointError(
                 file=str(self.path),

@@ -54,14 +54,7 @@ def _section(file: Path, *names: str) -> dict[str, str]:
 
     parser = configparser.RawConfigParser()
     try:
-        parser.read_string(os.fsdecode(_content(file)))
-    except configparser.Error:
+        parser.read_string(os.fsdecode(file.read_bytes()))
+    except (configparser.Error, OSError):
         return {}
     return next((dict(parser[name]) for name in names if parser.has_section(name)), {})
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:
-        return b""

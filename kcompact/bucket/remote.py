@@ -220,10 +220,6 @@ class Bucket:
 
         try:
             yield
-        except FileNotFoundError as problem:
-            if _NO_BUCKET in str(problem):
-                raise RefusedError(path=f"{SCHEME}{self.name}", problem="no such bucket") from None
-            raise _changed(address) from None
         except exceptions.PreconditionError:
             raise _changed(address) from None
         except exceptions.InvalidPathError as problem:
@@ -235,6 +231,8 @@ class Bucket:
         except (exceptions.BaseError, OSError, ValueError) as problem:
             if _NO_BUCKET in str(problem):
                 raise RefusedError(path=f"{SCHEME}{self.name}", problem="no such bucket") from None
+            if isinstance(problem, FileNotFoundError):
+                raise _changed(address) from None
             # The client has errors of their own for these, but not of a listing.
             if (words := _words(problem)).startswith(("401", "403")):
                 raise RefusedError(path=address, problem=f"access denied ({words})", hint=_CREDENTIALS_HINT) from None

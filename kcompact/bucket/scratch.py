@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, BucketPath, is_address, local_path
 from kcompact.errors import NotEnoughSpaceError, storage_error, storage_errors
+from kcompact.host.descriptors import closed_after
 from kcompact.host.process_end import undone_at_abrupt_end
 
 _LOCK = ".lock-of-scratch"
@@ -126,9 +127,6 @@ def _remove_if_unused(directory: Path) -> None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700:
         return
     # Without a lock file its process is just making it, or was killed then: it is empty, and stays.
-    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(directory, ignore_errors=True)
-    finally:
-        os.close(descriptor)

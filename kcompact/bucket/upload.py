@@ -21,6 +21,7 @@ from kcompact.bucket.path import BucketPath
 from kcompact.bucket.remote import Bucket, requests
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.checksum import crc32c
+from kcompact.host.descriptors import closed_after
 
 _CHECKED_BYTES = 16 << 20
 
@@ -60,7 +61,10 @@ def publish(
         manifest_key = _below(key, MANIFEST)
         take(len(content))
         is_asked = True
-        is_ours = bucket.create(manifest_key, content) or _is_there(bucket, manifest_key, content)
+        # What is there already can be this one: an earlier try of the request has arrived.
+        is_ours = bucket.create(manifest_key, content) or (
+            bucket.read_small(manifest_key, max_bytes=MAX_MANIFEST_BYTES) == content
+        )
     except BaseException:
         # Without an answer, the manifest may be there, or may still arrive: its files stay. The next run names them.
         if not is_asked:
@@ -86,11 +90,6 @@ def _uploaded(
         wait(uploads)
 
 
-def _is_there(bucket: Bucket, key: str, content: bytes) -> bool:
-    """Return whether the object of a key is this one: an earlier try of the request had arrived."""
-    return bucket.read_small(key, max_bytes=MAX_MANIFEST_BYTES) == content
-
-
 def exists_already(directory: Path) -> RefusedError:
     """Return the error for a directory that the bucket has already."""
     return RefusedError(
@@ -99,22 +98,19 @@ def exists_already(directory: Path) -> RefusedError:
 
 
 def _upload(bucket: Bucket, key: str, path: BucketPath, take: Callable[[int], None]) -> StoredFile:
-    with storage_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            crc, etag = 0, ""
-            take(status.st_size)
-            if status.st_size:
-                with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
-                    with memoryview(content) as view:
-                        for position in range(0, len(view), _CHECKED_BYTES):
-                            crc = crc32c(view[position : position + _CHECKED_BYTES], crc)
-                    etag = bucket.write(key, content)
-            else:
-                etag = bucket.write(key, b"")
-        finally:
-            os.close(descriptor)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with storage_errors(path), closed_after(os.open(path, flags)) as descriptor:
+        status = os.fstat(descriptor)
+        crc, etag = 0, ""
+        take(status.st_size)
+        if status.st_size:
+            with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
+                with memoryview(content) as view:
+                    for position in range(0, len(view), _CHECKED_BYTES):
+                        crc = crc32c(view[position : position + _CHECKED_BYTES], crc)
+                etag = bucket.write(key, content)
+        else:
+            etag = bucket.write(key, b"")
     return StoredFile(name=path.name, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns, crc32c=crc, etag=etag)
 
 

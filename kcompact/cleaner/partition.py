@@ -44,7 +44,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, plan_without, retention_comes_first
 from kcompact.plan.partition import refusal, retention_refusal
 from kcompact.swap.attributes import StagedStatuses, carry_over
-from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.identity import PartitionIdentity, identity_under_lock
 from kcompact.swap.keep_replaced import KeptDirectory, KeptLinks
 from kcompact.swap.open_directory import OpenDirectory
@@ -204,7 +204,7 @@ def reset_checkpoint(plan: CleanPlan, lock: LogDirLock) -> None:
     if plan.checkpoint_reset and plan.config.compacts:
         lock.check()
         with OpenDirectory.of_log_dir(plan.log.log_dir.path, lock) as log_dir:
-            write_checkpoint(log_dir, plan.log.topic_partition, plan.first_dirty_offset)
+            write_checkpoints(log_dir, {plan.log.topic_partition: plan.first_dirty_offset})
 
 
 # --- An eligible partition ------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import offset_map_slots
 from kcompact.plan.discovery import named_path
 from kcompact.plan.options import PlanOptions
-from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import begin_recovery
 from kcompact.swap.recovery_end import Recovery, RecoveryReport
@@ -254,7 +254,7 @@ class Cleaner:
                 if checkpoint is not None and checkpoint > offset:
                     lock.check()
                     with OpenDirectory.of_log_dir(directory.parent, lock) as log_dir:
-                        write_checkpoint(log_dir, partition, offset)
+                        write_checkpoints(log_dir, {partition: offset})
             yield directory
         finally:
             self.resume_cleaning([partition])

@@ -53,11 +53,9 @@ from kcompact.format.names import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
     MetadataSnapshotName,
-    Suffix,
-    Temporary,
     TopicPartition,
+    log_bases,
     log_name,
-    parse_file_name,
     parse_metadata_snapshot_name,
 )
 from kcompact.format.properties import (
@@ -184,9 +182,7 @@ def _list_files(files: Files) -> tuple[list[MetadataSnapshotName], list[int]]:
     except OSError as problem:
         raise storage_error(files.directory, problem, operation="list") from None
     snapshots = [snapshot for name in names if (snapshot := parse_metadata_snapshot_name(name))]
-    parsed = [file for name in names if (file := parse_file_name(name))]
-    bases = [file.base_offset for file in parsed if file.suffix is Suffix.LOG and file.temporary is Temporary.NO]
-    return sorted(snapshots, reverse=True), sorted(bases)
+    return sorted(snapshots, reverse=True), log_bases(names)
 
 
 @dataclass(slots=True)

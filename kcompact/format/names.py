@@ -176,10 +176,14 @@ def parse_file_name(name: str) -> FileName | None:
     return parsed if _is_written_by_kafka(parsed) else None
 
 
+def parse_file_names(names: Iterable[str]) -> list[FileName]:
+    """Return the parsed names of files of a partition directory. Other names are passed over."""
+    return [parsed for parsed in map(parse_file_name, names) if parsed is not None]
+
+
 def log_bases(names: Iterable[str]) -> list[int]:
     """Return the base offsets of the `.log` files among names of files, ascending. Other names are passed over."""
-    parsed = (parse_file_name(name) for name in names if name.endswith(Suffix.LOG))
-    return sorted(name.base_offset for name in parsed if name is not None)
+    return sorted(name.base_offset for name in parse_file_names(name for name in names if name.endswith(Suffix.LOG)))
 
 
 def base_offset_of(name: str) -> int:

@@ -5,6 +5,7 @@ threads.
 Imports: `readable`.
 
     access            what this process may do with files; flags that forbid to change a file
+    descriptors       file descriptors that are closed at the end of a block
     disk              the free space and the kind of a file system, and mounts over files
     installation      how kcompact was installed, and what adds an extra
     machine           the memory a cleaning may use, the processors, the wall clock

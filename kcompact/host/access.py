@@ -13,9 +13,11 @@ import fcntl
 import os
 import stat
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from kcompact.host.descriptors import closed_after
 from kcompact.readable import shell_word
 
 _CHOWN, _FOWNER = 0, 3
@@ -110,11 +112,6 @@ def protecting_flag(fd: int) -> str | None:
 
 def flag_of_directory(directory: Path) -> str | None:
     """Return the `protecting_flag` of a directory, None if it cannot be opened."""
-    try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
+    with suppress(OSError), closed_after(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         return protecting_flag(fd)
-    finally:
-        os.close(fd)
+    return None

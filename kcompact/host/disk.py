@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from kcompact.host.descriptors import closed_after
+
 _SHARED = frozenset(
     "nfs nfs4 cifs smb3 smbfs 9p ceph afs lustre gpfs beegfs orangefs pvfs2 ocfs2 gfs2 virtiofs".split()
 )
@@ -111,11 +113,8 @@ def settle(path: Path) -> bool:
     with suppress(OSError):
         path = nearest_existing(path)
         if _kind_of(path, path.stat()) == "btrfs":
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
+            with closed_after(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
                 fcntl.ioctl(fd, _BTRFS_SYNC)
-            finally:
-                os.close(fd)
             return True
     return False
 
@@ -181,11 +180,8 @@ def _kind_of(directory: Path, status: os.stat_result) -> str:
     if len(kinds) == 1:
         return kinds.pop()
     # The device of a file system can be another one than that of its mount, for example of btrfs.
-    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with closed_after(os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
         mount = _mount_of(fd)
-    finally:
-        os.close(fd)
     return next((each.kind for each in mounts if each.number == mount), "")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 _MOST_WAIT_S = 0.2
 
@@ -64,10 +64,7 @@ _OF_THREAD = _OfThread()
 def out_of_turn() -> Iterator[None]:
     """Let other threads work for the length of the block, if this thread takes turns."""
     turns = _OF_THREAD.turns
-    if turns is None:
-        yield
-        return
-    with turns.given():
+    with nullcontext() if turns is None else turns.given():
         yield
 
 

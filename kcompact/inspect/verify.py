@@ -24,7 +24,7 @@ from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataEr
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.names import Suffix, parse_file_name
+from kcompact.format.names import Suffix, log_bases
 from kcompact.host.machine import in_parallel
 from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, the_others, worst_first
@@ -130,11 +130,9 @@ def _next_base_offset(log: LogFile, base_offset: int) -> int | None:
     """
     if not log.name.endswith(Suffix.LOG):
         return None
-    names: Sequence[str] = ()
     with suppress(OSError):  # A file can be verified in a directory that cannot be listed.
-        names = log.files.names()
-    parsed = (parse_file_name(name) for name in names if name.endswith(Suffix.LOG))
-    return min((name.base_offset for name in parsed if name and name.base_offset > base_offset), default=None)
+        return next((base for base in log_bases(log.files.names()) if base > base_offset), None)
+    return None
 
 
 def _confirmed(files: Sequence[SegmentToVerify]) -> Iterable[VerifiedSegment | None]:

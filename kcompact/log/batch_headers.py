@@ -180,8 +180,9 @@ def read_header_table(file: LogFile, *, start_position: int = 0, end_position: i
     """
     import numpy as np
 
-    runs = header_runs(file, start_position=start_position, end_position=end_position)
-    table: Table = np.concatenate([np.asarray(rows)[:count] for rows, count in runs])
+    with file.open() as opened:
+        runs = header_runs(opened, start_position, end_position)
+        table: Table = np.concatenate([np.asarray(rows)[:count] for rows, count in runs])
     return table if start_position + int(table[:, kernels.SIZE].sum()) == end_position else None
 
 

@@ -141,7 +141,7 @@ def runs_and_headers(file: LogFile, *, end_position: int | None = None) -> Itera
     position = 0
     with file.open() as opened:
         end = opened.size_bytes if end_position is None else end_position
-        for run in _header_runs(opened, 0, end):
+        for run in header_runs(opened, 0, end):
             if run.batches:
                 last = run.batches - 1
                 position = int(run.rows[last, c.POSITION] + run.rows[last, c.SIZE])
@@ -171,15 +171,13 @@ def verified_runs(
     end_offset: int,
     start_position: int = 0,
     end_position: int | None = None,
-    epoch: int = -1,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> Iterator[VerifiedRun]:
     """Yield the batches between two positions of a file, with the checks of `segment_reader.verified_batches`.
 
-    `epoch` is the greatest leader epoch before. At most `memory_bytes` are held for a batch. Raises UnconfirmedError,
-    RefusedError, StorageError.
+    At most `memory_bytes` are held for a batch. Raises UnconfirmedError, RefusedError, StorageError.
     """
-    position, next_offset = start_position, base_offset
+    position, next_offset, epoch = start_position, base_offset, -1
     with file.open() as opened:
         end = opened.size_bytes if end_position is None else end_position
         # For small files smaller arrays: the kernel clears the memory of large ones two MiB at a time.
@@ -201,16 +199,11 @@ def verified_runs(
                 window = _window_for_batch(data, min(end - position, most_batch_bytes(memory_bytes)))
 
 
-def header_runs(file: LogFile, *, start_position: int = 0, end_position: int) -> Iterator[HeaderRun]:
+def header_runs(opened: OpenFile, position: int, end_position: int) -> Iterator[HeaderRun]:
     """Yield the headers of the batches between two positions of a file.
 
-    Stops without an error at the first malformed batch or batch of format 0 or 1. Raises RefusedError, StorageError.
+    Stops without an error at the first malformed batch or batch of format 0 or 1. Raises StorageError.
     """
-    with file.open() as opened:
-        yield from _header_runs(opened, start_position, end_position)
-
-
-def _header_runs(opened: OpenFile, position: int, end_position: int) -> Iterator[HeaderRun]:
     scratch, code = memoryview(bytearray(_SCANNED_BYTES)), c.FULL
     while code == c.FULL:
         table = _new_table(end_position - position)

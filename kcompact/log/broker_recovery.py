@@ -112,10 +112,8 @@ def kept_by_broker(log: LogFile, *, base_offset: int, end_offset: int, size_byte
             else:
                 from kcompact.kernels import columns as c
 
-                last = part.table[-1]
                 first, greatest = int(part.table[0, c.MAX_TIMESTAMP]), int(part.table[:, c.MAX_TIMESTAMP].max())
-                position = part.start_position + int(last[c.POSITION]) + int(last[c.SIZE])
-                next_offset = part.next_offset
+                position, next_offset = part.end_position, part.next_offset
             first_timestamp = first if first_timestamp is None else first_timestamp
             largest_timestamp = max(largest_timestamp, greatest)
     except CorruptBatchError as problem:

@@ -26,6 +26,7 @@ from kcompact.bucket.mirrored_file import Listing, MirroredFile
 from kcompact.bucket.path import BucketPath
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
+from kcompact.host.descriptors import closed_after
 
 MAX_SMALL_FILE_BYTES = 64 << 20
 """What is read at once: checkpoints, properties, a snapshot of 1.4 million producers."""
@@ -403,15 +404,13 @@ def open_regular(
         if problem.errno == errno.ELOOP:
             raise RefusedError(path=path, problem="a symbolic link; kcompact does not follow links") from None
         raise storage_error(path, problem, operation="open") from None
-    try:
+    with closed_after(descriptor):
         with storage_errors(path):
             status = os.fstat(descriptor)
         require_regular(path, status)
         if identity is not None and not identity.is_of(status):
             raise LogChangedError(path=path, problem="was changed or replaced since the plan was made")
         yield OpenLocalFile(descriptor, path, status)
-    finally:
-        os.close(descriptor)
 
 
 def require_regular(path: Path, status: os.stat_result) -> None:

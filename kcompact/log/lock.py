@@ -39,6 +39,7 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.host.access import remedy, why_not_writable
+from kcompact.host.descriptors import closed_after
 from kcompact.host.other_processes import command_of, is_suspended
 
 LOCK_NAME = ".lock"
@@ -138,8 +139,7 @@ def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) 
     if dir_fd is None:
         require_local([log_dir])
     path = log_dir / LOCK_NAME
-    directory_fd = _open_directory(log_dir) if dir_fd is None else os.dup(dir_fd)
-    try:
+    with closed_after(_open_directory(log_dir) if dir_fd is None else os.dup(dir_fd)) as directory_fd:
         with storage_errors(path):
             lock_fd, created = _acquire(path, directory_fd)
         try:
@@ -149,8 +149,6 @@ def log_dir_lock(log_dir: str | os.PathLike[str], *, dir_fd: int | None = None) 
         finally:
             with suppress(OSError):  # Nothing was written to it.
                 os.close(lock_fd)  # Closes the open file description, which releases the lock.
-    finally:
-        os.close(directory_fd)
 
 
 def is_locked(log_dir: Path) -> bool:
@@ -172,17 +170,11 @@ def has_broker(log_dir: Path) -> bool:
 
 def lock_holder(log_dir: Path) -> int | None:
     """Return the process that holds the lock (0: in another container), `NO_PROCESS` for kcompact, None if free."""
-    try:
-        lock_fd = os.open(log_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:
-        return None
-    try:
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    with suppress(OSError), closed_after(os.open(log_dir / LOCK_NAME, flags)) as lock_fd:
         kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(lock_fd, fcntl.F_OFD_GETLK, _WHOLE_FILE))
-    except OSError:
-        return None
-    finally:
-        os.close(lock_fd)
-    return None if kind == fcntl.F_UNLCK else int(process)
+        return None if kind == fcntl.F_UNLCK else int(process)
+    return None
 
 
 def holder_in_words(log_dir: Path) -> str:
@@ -203,15 +195,13 @@ def require_lockable(log_dir: Path) -> None:
     A lock that another process holds is no error here.
     """
     path = log_dir / LOCK_NAME
-    directory_fd = _open_directory(log_dir)
-    try:
-        os.close(_open_existing(path, directory_fd))
-    except FileNotFoundError:
-        problem = why_not_writable(log_dir)
-        if problem is not None:
-            raise _not_opened(path, problem) from None
-    finally:
-        os.close(directory_fd)
+    with closed_after(_open_directory(log_dir)) as directory_fd:
+        try:
+            os.close(_open_existing(path, directory_fd))
+        except FileNotFoundError:
+            problem = why_not_writable(log_dir)
+            if problem is not None:
+                raise _not_opened(path, problem) from None
 
 
 def _open_directory(log_dir: Path) -> int:
@@ -239,6 +229,8 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
             continue
         lock_fd, created = opened
         try:
+            if created:
+                _give_to_owner(path, directory_fd, lock_fd)
             _lock(path, lock_fd)
             if not created:  # A run of root may have been killed before it gave the file away.
                 with suppress(KcompactError):
@@ -254,22 +246,14 @@ def _acquire(path: Path, directory_fd: int) -> tuple[int, bool]:
 
 def _open(path: Path, directory_fd: int) -> tuple[int, bool] | None:
     """Return a descriptor of `.lock` and whether it was created, or None if another process created it meanwhile."""
-    try:
+    with suppress(FileNotFoundError):
         return _open_existing(path, directory_fd), False
-    except FileNotFoundError:
-        pass
     try:
-        lock_fd = os.open(LOCK_NAME, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory_fd)
+        return os.open(LOCK_NAME, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory_fd), True
     except FileExistsError:
         return None
     except OSError as error:
         raise _not_opened(path, error) from error
-    try:
-        _give_to_owner(path, directory_fd, lock_fd)
-    except BaseException:
-        os.close(lock_fd)
-        raise
-    return lock_fd, True
 
 
 def _open_existing(path: Path, directory_fd: int) -> int:

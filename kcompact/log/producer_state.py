@@ -74,11 +74,10 @@ def _before_recovery(log: PartitionLog, now_ms: int, expiration_ms: int) -> dict
     Rule: `LogLoader.recoverSegment`, which begins with the newest snapshot at or below the segment, a stray one too.
     """
     assert log.recovered_from is not None
-    state, start = {}, replay_start(log)
-    if start in log.snapshots and start > _checkpointed_start(log):
-        entries = read_snapshot(log, log.snapshots[start])
-        state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
-    return replay(state, _headers_from(log, start, MAX_OFFSET, end_offset=log.recovered_from))
+    state, later = _snapshot_and_later_batches(
+        log, now_ms=now_ms, expiration_ms=expiration_ms, end_offset=log.recovered_from
+    )
+    return replay(state, later)
 
 
 def _recovered(
@@ -103,18 +102,24 @@ def _checkpointed_start(log: PartitionLog) -> int:
 
 
 def _snapshot_and_later_batches(
-    log: PartitionLog, *, now_ms: int, expiration_ms: int, undecided_from: int = MAX_OFFSET
+    log: PartitionLog,
+    *,
+    now_ms: int,
+    expiration_ms: int,
+    undecided_from: int = MAX_OFFSET,
+    end_offset: int = MAX_OFFSET,
 ) -> tuple[dict[int, Producer], Iterator[BatchHeader]]:
     """Return the state of the newest usable snapshot, and the batches to replay after it.
 
-    From `undecided_from` on these include every marker, and the first batch of every transaction.
+    From `undecided_from` on these include every marker, and the first batch of every transaction. `end_offset` as for
+    `_headers_from`.
     """
     state = {}
     snapshot = _usable_snapshot(log)
     if snapshot is not None:
         entries = read_snapshot(log, log.snapshots[snapshot])
         state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
-    return state, _headers_from(log, replay_start(log), undecided_from)
+    return state, _headers_from(log, replay_start(log), undecided_from, end_offset=end_offset)
 
 
 def replay_start(log: PartitionLog) -> int:
@@ -285,12 +290,16 @@ def first_open_transaction_offset(producers: Mapping[int, Producer]) -> int | No
 
     Rule: `ProducerStateManager.firstUndecidedOffset`.
     """
-    offsets = [
-        producer.transaction_first_offset
+    return min(_open_transactions(producers).values(), default=None)
+
+
+def _open_transactions(producers: Mapping[int, Producer]) -> dict[int, int]:
+    """Return the first offset of each open transaction, by producer."""
+    return {
+        producer.producer_id: producer.transaction_first_offset
         for producer in producers.values()
         if producer.transaction_first_offset is not None
-    ]
-    return min(offsets, default=None)
+    }
 
 
 def first_unstable_offset(
@@ -315,17 +324,10 @@ def first_unstable_offset(
     Raises CorruptDataError, RefusedError, StorageError.
     Rule: `UnifiedLog.maybeIncrementFirstUnstableOffset`, `ProducerStateManager.completeTxn`.
     """
+    opened = _open_transactions(producers)
     if log.recovered_from is not None:
-        opened = _before_recovery(log, now_ms, expiration_ms).values()
-        producers = {
-            **producers,
-            **{known.producer_id: known for known in opened if known.transaction_first_offset is not None},
-        }
-    starts = [
-        producer.transaction_first_offset
-        for producer in producers.values()
-        if producer.transaction_first_offset is not None
-    ]
+        opened |= _open_transactions(_before_recovery(log, now_ms, expiration_ms))
+    starts = [*opened.values()]
     # After a recovery a broker has all producers from a snapshot, without the transactions that have ended.
     if log.recovered_from is None and high_watermark is not None and high_watermark < log.log_end_offset:
         undecided_from = max(high_watermark, log.log_start_offset)
@@ -344,11 +346,7 @@ def _unreplicated_transactions(
     producers: Mapping[int, Producer], batches: Iterable[BatchHeader], high_watermark: int
 ) -> Iterator[int]:
     """Yield the first offsets of the transactions that have a marker in `batches` at or above the high watermark."""
-    opened = {
-        producer.producer_id: producer.transaction_first_offset
-        for producer in producers.values()
-        if producer.transaction_first_offset is not None
-    }
+    opened = _open_transactions(producers)
     for batch in batches:
         header = batch.header
         if not header.has_producer_id:

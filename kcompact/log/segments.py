@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError, CorruptCheckpointError, CorruptDataError, CorruptIndexError
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES, Header, read_header
+from kcompact.format.batch import HEADER_BYTES, read_header
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, parse_leader_epochs
-from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.names import Suffix, Temporary, parse_file_names
 from kcompact.log.broker_recovery import recovered_segments
 from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
@@ -115,13 +115,21 @@ class SegmentReader:
         return segment, grown.end_offset
 
     def _first_max_timestamp(self, log: FileIdentity, base_offset: int) -> int | None:
-        """Return the maximum timestamp of the first batch, None without one. Raises CorruptBatchError."""
+        """Return the maximum timestamp of the first batch, None without one.
+
+        Raises CorruptBatchError, also for a batch that begins below the segment. Offsets are not in the checksum, so
+        the name of the file is all that contradicts a wrong one. A broker can write such a batch after a failed append;
+        then it is refused too.
+        """
         if not log.size_bytes:
             return None
         file = self.partition.file(log.name)
         with file.open() as opened:
-            prefix = opened.read(HEADER_BYTES, 0)
-        return self._first_header(prefix, file, base_offset).max_timestamp
+            header = read_header(opened.read(HEADER_BYTES, 0), file=str(file), position=0)
+        if header.base_offset < base_offset:
+            problem = f"offset {header.base_offset} is below the base offset of its segment"
+            raise CorruptBatchError(file=str(file), problem=problem, position=0, offset=header.base_offset)
+        return header.max_timestamp
 
     def recover(
         self, bases: Sequence[int], segment_files: Mapping[int, Mapping[Suffix, FileIdentity]]
@@ -145,18 +153,6 @@ class SegmentReader:
             for base, log, kept in zip(bases, logs, recovered.kept, strict=False)  # What is deleted is not kept.
         ]
         return segments, recovered.kept[-1].next_offset
-
-    def _first_header(self, prefix: bytes, log: LogFile, base_offset: int) -> Header:
-        """Return the first header of a segment. Raises CorruptBatchError if it begins below the segment.
-
-        Offsets are not in the checksum, so the name of the file is all that contradicts a wrong one. A broker can write
-        such a batch after a failed append; then it is refused too.
-        """
-        header = read_header(prefix, file=str(log), position=0)
-        if header.base_offset < base_offset:
-            problem = f"offset {header.base_offset} is below the base offset of its segment"
-            raise CorruptBatchError(file=str(log), problem=problem, position=0, offset=header.base_offset)
-        return header
 
     def _indexes(self, log: LogFile, files: dict[Suffix, FileIdentity]) -> _Indexes:
         """Return what the planner takes from the indexes, or from ones built from the batches."""
@@ -251,11 +247,10 @@ def _last_timestamp(times: Sequence[index.TimeEntry]) -> int:
 
 def deleted_segments(names: Iterable[str]) -> list[int]:
     """Return the base offsets of the `.log.deleted` files among the names, ascending."""
-    parsed = (parse_file_name(name) for name in names)
     return sorted(
         name.base_offset
-        for name in parsed
-        if name is not None and name.suffix is Suffix.LOG and name.temporary is Temporary.DELETED
+        for name in parse_file_names(names)
+        if name.suffix is Suffix.LOG and name.temporary is Temporary.DELETED
     )
 
 

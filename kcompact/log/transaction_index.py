@@ -190,10 +190,10 @@ class TransactionIndexJudge:
         """Yield how an entry contradicts the marker at its last offset."""
         entry = placed.entry
         if entry.producer_id != marker.producer_id:
-            problem = (
+            yield placed.contradiction(
                 f"is of producer {entry.producer_id}, but the ABORT marker at offset {marker.offset} is of producer "
+                f"{marker.producer_id}"
             )
-            yield placed.contradiction(f"{problem}{marker.producer_id}")
             return
         if entry.first_offset <= marker.previous_marker:
             yield placed.contradiction(
@@ -205,8 +205,9 @@ class TransactionIndexJudge:
                 f"first offset {entry.first_offset} is above the transaction's first batch, at {marker.first_batch}"
             )
         if not 0 <= entry.last_stable_offset <= self._log_end_offset:
-            problem = f"last stable offset {entry.last_stable_offset} is not in a log that ends at "
-            yield placed.contradiction(f"{problem}{self._log_end_offset}")
+            yield placed.contradiction(
+                f"last stable offset {entry.last_stable_offset} is not in a log that ends at {self._log_end_offset}"
+            )
             return
         self._remember(placed)
 

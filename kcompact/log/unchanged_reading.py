@@ -32,24 +32,23 @@ def read_unchanged(files: Files, log_dir: LogDir, read: Callable[[LogDir], Resul
     """
     if not log_dir.is_running:
         return read(log_dir)
-    for pause_s in _PAUSES_S:
+    pauses = iter(_PAUSES_S)
+    while True:
         try:
             return _read_once(files, log_dir, read, watches=watches)
         except (LogChangedError, StorageError, FileNotFoundError) as problem:
-            if not _is_change(problem):
-                raise
+            if isinstance(problem, StorageError) and not isinstance(problem.problem, FileNotFoundError):
+                raise  # No file was replaced, and none is gone.
+            pause_s = next(pauses, None)
+            if pause_s is None:
+                raise LogChangedError(
+                    path=getattr(problem, "path", files.directory),
+                    problem=f"a running broker changed the partition during each of {REPEATS + 1} readings",
+                    hint="kcompact changes nothing. Run the command again when the broker writes, cleans or deletes "
+                    "less.",
+                ) from problem
         time.sleep(pause_s)
         log_dir = read_log_dir(log_dir.path)
-    try:
-        return _read_once(files, log_dir, read, watches=watches)
-    except (LogChangedError, StorageError, FileNotFoundError) as problem:
-        if not _is_change(problem):
-            raise
-        raise LogChangedError(
-            path=getattr(problem, "path", files.directory),
-            problem=f"a running broker changed the partition during each of {REPEATS + 1} readings",
-            hint="kcompact changes nothing. Run the command again when the broker writes, cleans or deletes less.",
-        ) from problem
 
 
 def _read_once(files: Files, log_dir: LogDir, read: Callable[[LogDir], Result], *, watches: bool) -> Result:
@@ -88,10 +87,3 @@ def damage_only_if_unchanged(log: PartitionLog) -> Iterator[None]:
                         path=log.directory / file.name, problem="was changed while the partition was read"
                     ) from problem
         raise
-
-
-def _is_change(problem: Exception) -> bool:
-    """Return whether an error means that a file was replaced or is gone."""
-    if isinstance(problem, StorageError):
-        return isinstance(problem.problem, FileNotFoundError)
-    return True

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
@@ -87,8 +86,7 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
             model = next((name for name in old if name.endswith(suffix)), first_log)
             mtime_ns = None if suffix == Suffix.TXN_INDEX else modified_ns(cleaned)
             try:
-                fd = directory.open(f"{staging}/{file.staged_as}", os.O_RDONLY)
-                try:
+                with directory.opened(f"{staging}/{file.staged_as}") as fd:
                     # Before anything is given away: whoever links a file of another user here must not get that file.
                     new_file = os.fstat(fd)
                     require_whole(directory, staging, file, new_file)
@@ -98,11 +96,9 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
                         raise LogChangedError(
                             path=path, problem="belongs to another user, so kcompact did not write it"
                         )
-                    with opened_model(directory, model) as source:
+                    with directory.opened(model) as source:
                         complete[file.staged_as] = copy_attributes(source, fd, actual=new_file, mtime_ns=mtime_ns)
                     turns.sync(fd)
-                finally:
-                    os.close(fd)
             except OSError as error:
                 if error.errno in _NOT_ALLOWED:
                     raise _cannot_be_copied(directory.path / model, error.strerror) from error
@@ -164,10 +160,11 @@ def copy_attributes(
     return actual
 
 
-def copy_status(source: int, target: int) -> None:
+def copy_status(source: int, target: int, *, with_times: bool = False) -> None:
     """Give an open file or directory of a copy the mode, extended attributes and, as root, the owner of its source.
 
-    Extended attributes that the file system of the copy does not take are left out. Raises OSError.
+    With `with_times` it also gets the times. Extended attributes that the file system of the copy does not take are
+    left out. Raises OSError.
     """
     status = os.fstat(source)
     if os.geteuid() == 0:
@@ -180,26 +177,12 @@ def copy_status(source: int, target: int) -> None:
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EINVAL, errno.EACCES):
                 raise
-
-
-def copy_times(source: int, target: int) -> None:
-    """Give an open file or directory the times of another one. Raises OSError."""
-    status = os.fstat(source)
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    if with_times:
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _copied_mode(status: os.stat_result) -> int:
     return status.st_mode & (_PERMISSIONS_OF_DIRECTORY if stat.S_ISDIR(status.st_mode) else _PERMISSIONS)
-
-
-@contextmanager
-def opened_model(directory: OpenDirectory, name: str) -> Iterator[int]:
-    """Open the file whose attributes another one gets. Raises OSError."""
-    source = directory.open(name, os.O_RDONLY)
-    try:
-        yield source
-    finally:
-        os.close(source)
 
 
 def _copy_xattrs(source: int, target: int) -> None:

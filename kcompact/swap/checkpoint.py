@@ -34,11 +34,6 @@ _WRITING = threading.Lock()
 """The partitions of a log directory share each checkpoint, and threads may clean them at the same time."""
 
 
-def write_checkpoint(log_dir: OpenDirectory | Path, topic_partition: TopicPartition, offset: int) -> None:
-    """Set the offset of one partition in the cleaner's checkpoint. As `write_checkpoints`."""
-    write_checkpoints(log_dir, {topic_partition: offset})
-
-
 def write_checkpoints(log_dir: OpenDirectory | Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the offsets of some partitions in the cleaner's checkpoint. Other entries are kept.
 
@@ -48,10 +43,9 @@ def write_checkpoints(log_dir: OpenDirectory | Path, offsets: Mapping[TopicParti
     with nothing changed, if the existing file is malformed.
     Rule: LogCleanerManager.updateCheckpoints, CheckpointFile.write.
     """
-    name = CLEANER_OFFSET_CHECKPOINT
     with turns.holding(_WRITING), opened(log_dir, follow=True) as directory:
         content = build_offset_checkpoint(updated_offset_checkpoint_by_many(read_checkpoint(directory), offsets))
-        write_small_file(directory, name, content, mode=0o644, model=_model(directory))
+        write_small_file(directory, CLEANER_OFFSET_CHECKPOINT, content, mode=0o644, model=_model(directory))
 
 
 def put_back_checkpoint(
@@ -60,9 +54,8 @@ def put_back_checkpoint(
     """Set the offset of one partition in the cleaner's checkpoint to what it was; None removes the entry.
 
     `original` is the content of the file before the cleaning, None if there was no file. Where it has the same entries
-    as the new file would have, the file gets this content again, or is removed. Raises as `write_checkpoint`.
+    as the new file would have, the file gets this content again, or is removed. Raises as `write_checkpoints`.
     """
-    name = CLEANER_OFFSET_CHECKPOINT
     with turns.holding(_WRITING), opened(log_dir) as directory:
         present = read_checkpoint(directory)
         if present.get(topic_partition) == offset:
@@ -72,12 +65,12 @@ def put_back_checkpoint(
         else:
             wanted = updated_offset_checkpoint(present, topic_partition, offset)
         if not wanted and original is None:
-            apply_steps(directory, (Remove(name), SyncDir()))
+            apply_steps(directory, (Remove(CLEANER_OFFSET_CHECKPOINT), SyncDir()))
             return
         content = build_offset_checkpoint(wanted)
-        if original is not None and parse_offset_checkpoint(original, file=name) == wanted:
+        if original is not None and parse_offset_checkpoint(original, file=CLEANER_OFFSET_CHECKPOINT) == wanted:
             content = original
-        write_small_file(directory, name, content, mode=0o644, model=_model(directory))
+        write_small_file(directory, CLEANER_OFFSET_CHECKPOINT, content, mode=0o644, model=_model(directory))
 
 
 def require_checkpoint(log_dir: Path) -> None:
@@ -117,11 +110,10 @@ def _model(directory: OpenDirectory) -> str | None:
 
 def read_checkpoint(directory: OpenDirectory) -> dict[TopicPartition, int]:
     """Return the offsets in the cleaner's checkpoint, none if it is missing. Raises CorruptCheckpointError."""
-    name = CLEANER_OFFSET_CHECKPOINT
-    if directory.status(name) is None:
+    if directory.status(CLEANER_OFFSET_CHECKPOINT) is None:
         return {}
-    path = directory.path / name
-    size = directory.size(name)
+    path = directory.path / CLEANER_OFFSET_CHECKPOINT
+    size = directory.size(CLEANER_OFFSET_CHECKPOINT)
     if size is None or size > MAX_CHECKPOINT_BYTES:
         raise CorruptCheckpointError(file=path, problem="not a regular file of reasonable size")
     content = read_file(path, max_bytes=MAX_CHECKPOINT_BYTES, dir_fd=directory.fd())

@@ -94,8 +94,11 @@ def _write_checkpoints(log_dir: Path, partitions: Mapping[int, Ending]) -> dict[
                     found[number] = each.offset_due(present)
                 except Exception as problem:
                     found[number] = problem
-            names = {number: partition_by_name(each.directory.path) for number, each in partitions.items()}
-            wanted = {names[number]: to for number, to in found.items() if isinstance(to, int)}
+            wanted = {
+                partition_by_name(partitions[number].directory.path): to
+                for number, to in found.items()
+                if isinstance(to, int)
+            }
             if wanted:
                 check(lock)
                 write_checkpoints(opened_log_dir, wanted)

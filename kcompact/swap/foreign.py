@@ -22,6 +22,7 @@ from kcompact.format.names import (
     log_bases,
     log_name,
     parse_file_name,
+    parse_file_names,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.files import LogFile, files_in
@@ -61,10 +62,7 @@ class _Files:
 
     @classmethod
     def of(cls, present: Iterable[str]) -> _Files:
-        parsed = sorted(
-            (name for name in map(parse_file_name, present) if name is not None),
-            key=lambda name: (name.base_offset, str(name)),
-        )
+        parsed = sorted(parse_file_names(present), key=lambda name: (name.base_offset, str(name)))
         by_suffix = {each: tuple(name for name in parsed if name.temporary is each) for each in Temporary}
         return cls(*(by_suffix[each] for each in (Temporary.NO, Temporary.CLEANED, Temporary.SWAP, Temporary.DELETED)))
 
@@ -104,7 +102,8 @@ def _decision(directory: OpenDirectory, files: _Files) -> ForeignRecovery:
     _require_old_segments(directory, files, invalid, guard)
     _require_replaceable(directory, files)
     for name in valid:
-        missing = [index_file for index_file in _indexes_of(name.base_offset) if index_file not in map(str, valid)]
+        indexes = (file_name(name.base_offset, suffix, Temporary.SWAP) for suffix in (Suffix.INDEX, Suffix.TIME_INDEX))
+        missing = [index_file for index_file in indexes if index_file not in map(str, valid)]
         if name.suffix is Suffix.LOG and missing:  # A broker makes all three before the first rename to `.swap`.
             raise _incomplete(directory, files, name, missing)
     standing = {str(name): str(name) for name in files.final} | {str(_final(name)): str(name) for name in valid}
@@ -283,11 +282,6 @@ def _require_whole_range(directory: OpenDirectory, files: _Files, ends: Mapping[
     if any(start <= active < end for start, end in ends.items()):
         problem = f"the active segment {active} is in the range of a new segment; no cleaner replaces it"
         raise _stopped(directory, problem, [log_name(active)])
-
-
-def _indexes_of(base_offset: int) -> list[str]:
-    """Return the names of a new segment's `.index` and `.timeindex`."""
-    return [file_name(base_offset, suffix, Temporary.SWAP) for suffix in (Suffix.INDEX, Suffix.TIME_INDEX)]
 
 
 def _final(name: FileName) -> FileName:

@@ -261,12 +261,9 @@ class KeptLinks:
             ) from error
 
     def _described(self, identity: FileIdentity, check: Callable[[], None]) -> KeptFile:
-        fd = self._directory.open(identity.name, os.O_RDONLY)
-        try:
+        with self._directory.opened(identity.name) as fd:
             turns.sync(fd)
             status = os.fstat(fd)
-        finally:
-            os.close(fd)
         crc32c = self._directory.digest(identity.name, check)
         if FileIdentity.of(identity.name, status) != identity:
             path = self._directory.path / identity.name

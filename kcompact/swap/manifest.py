@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
-from kcompact.format.names import Suffix, Temporary, TopicPartition, log_name, parse_file_name
+from kcompact.format.names import Suffix, Temporary, TopicPartition, log_bases, parse_file_name, parse_file_names
 from kcompact.format.properties import encode_uuid
 from kcompact.log.files import FileIdentity
 from kcompact.swap.identity import IDENTITY, PartitionIdentity
@@ -107,22 +107,19 @@ def _segments_problem(group: CleanedSegment, previous_last: int) -> str | None:
     bases = _base_offsets(group.replaces)
     if not bases or bases[0] != group.base_offset or bases[0] <= previous_last:
         return "not in ascending order"
-    new = {file.name for file in group.files}
-    new_logs = {base for base in _base_offsets(group.files) if log_name(base) in new}
-    files = [name for name in map(parse_file_name, sorted(new)) if name is not None]
-    if group.base_offset not in new_logs or min(name.base_offset for name in files) < group.base_offset:
+    new_logs, old_logs = (log_bases(file.name for file in files) for files in (group.files, group.replaces))
+    if group.base_offset not in new_logs or _base_offsets(group.files)[0] < group.base_offset:
         return "the outputs do not begin with the segment of the group"
-    if any(name.suffix is not Suffix.SNAPSHOT and name.base_offset not in new_logs for name in files):
+    if not set(_base_offsets(group.files, but=Suffix.SNAPSHOT)).issubset(new_logs):
         return "an output of a segment without a log"
-    old = [name for name in (parse_file_name(file.name) for file in group.replaces) if name is not None]
-    old_logs = {name.base_offset for name in old if name.suffix is Suffix.LOG}
     if group.base_offset not in old_logs:
         return "the first log is not replaced"
-    if any(name.suffix is not Suffix.SNAPSHOT and name.base_offset not in old_logs for name in old):
+    if not set(_base_offsets(group.replaces, but=Suffix.SNAPSHOT)).issubset(old_logs):
         return "an index is replaced, and its log is not"
     return None
 
 
-def _base_offsets(files: Iterable[FileIdentity | StagedFile]) -> list[int]:
-    names = (parse_file_name(file.name) for file in files)
-    return sorted(name.base_offset for name in names if name is not None)
+def _base_offsets(files: Iterable[FileIdentity | StagedFile], *, but: Suffix | None = None) -> list[int]:
+    """Return the base offsets in the names of files, ascending; without those of the files of one kind."""
+    parsed = parse_file_names(file.name for file in files)
+    return sorted(name.base_offset for name in parsed if name.suffix is not but)

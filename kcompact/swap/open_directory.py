@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from kcompact.clean.staged_files import StagedFile
 from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage_error
 from kcompact.format.checksum import crc32c
 from kcompact.host import turns
+from kcompact.host.descriptors import closed_after
 from kcompact.log.lock import LogDirLock
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Rename, Step, SyncDir
 
@@ -89,16 +91,17 @@ class OpenDirectory:
         """Return the names in a sub-directory, or in the directory itself."""
         # A new descriptor each time: a duplicate shares its position in the directory, and if going back to the start
         # fails after a listing, the next one is empty, without an error (`os.listdir`, rewinddir).
-        fd = os.open(".", _OPEN_DIRECTORY, dir_fd=self.fd(name))
-        try:
+        with _reopened(self.fd(name)) as fd:
             return frozenset(os.listdir(fd))  # noqa: PTH208 - a Path has no descriptor
-        finally:
-            os.close(fd)
 
     def open(self, name: str, flags: int, mode: int = 0) -> int:
         """Return a new descriptor of a file; the caller closes it."""
         fd, leaf = self.locate(name)
         return os.open(leaf, flags | _OPEN_FILE, mode, dir_fd=fd)
+
+    def opened(self, name: str, flags: int = os.O_RDONLY, mode: int = 0) -> AbstractContextManager[int]:
+        """Open a file for a block. Raises OSError."""
+        return closed_after(self.open(name, flags, mode))
 
     def status(self, name: str) -> os.stat_result | None:
         """Return the status of a file, of a link itself if it is a link; None if there is no such name."""
@@ -115,14 +118,13 @@ class OpenDirectory:
 
     def digest(self, name: str, check: Callable[[], None] = lambda: None, *, size_bytes: int | None = None) -> int:
         """Return the CRC-32C of a file, or of its first `size_bytes`, read from the disk. `check` may raise to stop."""
-        crc, left_bytes = 0, size_bytes
+        crc, left_bytes = 0, sys.maxsize if size_bytes is None else size_bytes
         for block in self._blocks_from_disk(name):
             crc = crc32c(block[:left_bytes], crc)
             check()
-            if left_bytes is not None:
-                left_bytes -= len(block)
-                if left_bytes <= 0:
-                    break
+            left_bytes -= len(block)
+            if left_bytes <= 0:
+                break
         return crc
 
     def read_from_disk(self, name: str) -> bytes:
@@ -131,13 +133,10 @@ class OpenDirectory:
 
     def _blocks_from_disk(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file after dropping its cached pages."""
-        fd = self.open(name, os.O_RDONLY)
-        try:
+        with self.opened(name) as fd:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             while block := os.read(fd, _DIGEST_BLOCK_BYTES):
                 yield block
-        finally:
-            os.close(fd)
 
     def has_content_of(self, name: str, staged: StagedFile) -> bool:
         """Return whether the file of this name has the size and the digest of the staged one."""
@@ -146,11 +145,8 @@ class OpenDirectory:
     @contextmanager
     def below(self, name: str) -> Iterator[OpenDirectory]:
         """Open a directory in this one for the block. Raises OSError for a link and anything else."""
-        fd = self.open(name, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with self.opened(name, os.O_RDONLY | os.O_DIRECTORY) as fd:
             held = OpenDirectory(self.path / name, fd=fd)
-        finally:
-            os.close(fd)
         with held:
             yield held
 
@@ -212,14 +208,9 @@ def made_without_links(path: Path) -> OpenDirectory:
         os.close(fd)
 
 
-@contextmanager
-def _reopened(fd: int) -> Iterator[int]:
-    """Yield a descriptor of a directory that can be used for more than the way to those below it."""
-    reopened = os.open(".", _OPEN_DIRECTORY, dir_fd=fd)
-    try:
-        yield reopened
-    finally:
-        os.close(reopened)
+def _reopened(fd: int) -> AbstractContextManager[int]:
+    """Open a directory once more for a block, also for more than the way to those below it."""
+    return closed_after(os.open(".", _OPEN_DIRECTORY, dir_fd=fd))
 
 
 def made_in(parent: OpenDirectory, name: str, *, is_shared: bool = False) -> OpenDirectory:
@@ -237,11 +228,8 @@ def made_in(parent: OpenDirectory, name: str, *, is_shared: bool = False) -> Ope
         raise
     except OSError as problem:
         raise storage_error(path, problem) from None
-    with ExitStack() as stack:
-        try:
-            made = stack.enter_context(OpenDirectory(path, fd=fd))
-        finally:
-            os.close(fd)
+    with closed_after(fd), ExitStack() as stack:
+        made = stack.enter_context(OpenDirectory(path, fd=fd))
         if os.fstat(made.fd()).st_uid != os.geteuid() or (made.names() and not is_shared):
             raise LogChangedError(path=path, problem="was replaced as soon as kcompact had created it")
         stack.pop_all()  # The caller closes it.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TypeVar
 
 from kcompact.errors import RefusedError
 from kcompact.host.access import project_of, protecting_flag
 from kcompact.host.disk import covered_names
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory
+
+Found = TypeVar("Found")
 
 
 def require_unprotected(directory: OpenDirectory, names: Iterable[str]) -> None:
@@ -28,14 +31,7 @@ def require_unprotected(directory: OpenDirectory, names: Iterable[str]) -> None:
                 hint="Find out which of both belongs to the log. Take the mount away, then run again: "
                 f"umount {shell_word(directory.path / name)}",
             )
-        try:
-            fd = directory.open(name, os.O_RDONLY)
-        except OSError:
-            continue
-        try:
-            flag = protecting_flag(fd)
-        finally:
-            os.close(fd)
+        flag = _found_in(directory, name, protecting_flag)
         if flag is not None:
             raise RefusedError(
                 path=directory.path / name,
@@ -53,21 +49,22 @@ def require_project(directory: OpenDirectory, names: Iterable[str]) -> None:
     if not project.is_inherited:
         return
     for name in names:
-        try:
-            fd = directory.open(name, os.O_RDONLY)
-        except OSError:
-            continue
-        try:
-            number = project_of(fd).number
-        finally:
-            os.close(fd)
-        if number != project.number:
+        found = _found_in(directory, name, project_of)
+        if found is not None and found.number != project.number:
             raise RefusedError(
                 path=directory.path / name,
-                problem=f"is of project {number}, its directory of project {project.number}, so it cannot be renamed",
+                problem=f"is of project {found.number}, its directory of project {project.number}, "
+                "so it cannot be renamed",
                 hint="Give all files the project of the directory, then run again: "
                 f"chattr -R -p {project.number} {shell_word(directory.path)}",
             )
+
+
+def _found_in(directory: OpenDirectory, name: str, find: Callable[[int], Found]) -> Found | None:
+    """Return what `find` returns for an open file, None if it cannot be opened."""
+    with suppress(OSError), directory.opened(name) as fd:
+        return find(fd)
+    return None
 
 
 def require_replaceable(directory: OpenDirectory, name: str) -> None:

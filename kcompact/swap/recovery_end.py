@@ -98,8 +98,7 @@ def end_recoveries(recoveries: Sequence[Recovery]) -> list[RecoveryReport | Kcom
     In place of a report is the error of a recovery that could not end: its staging directories stay if the checkpoint
     was not written. Raises nothing.
     """
-    how = zip(recoveries, end(recoveries), strict=True)
-    return [_reported(each.report, found) for each, found in how]
+    return [_reported(each.report, found) for each, found in zip(recoveries, end(recoveries), strict=True)]
 
 
 def _reported(report: RecoveryReport, found: Ended) -> RecoveryReport | KcompactError:

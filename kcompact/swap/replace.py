@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import LogChangedError, RecoveryNeededError
-from kcompact.format.names import Suffix, Temporary, parse_file_name
+from kcompact.format.names import Suffix, Temporary, parse_file_names
 from kcompact.log.directory import STAGING_NAME
 from kcompact.log.files import FileIdentity
 from kcompact.readable import shell_word
@@ -54,12 +54,10 @@ class NamesInPartition:
             return
         self.present = set(self._directory.names())
         require_nothing_unfinished(self._directory, self.present)
-        parsed = [(parse_file_name(name), name) for name in self.present]
         self._segment_files = sorted(
-            (found.base_offset, name)
-            for found, name in parsed
-            if found is not None and found.temporary is Temporary.NO and found.suffix is not Suffix.SNAPSHOT
-            if name not in self._orphans
+            (found.base_offset, str(found))
+            for found in parse_file_names(self.present - self._orphans)
+            if found.temporary is Temporary.NO and found.suffix is not Suffix.SNAPSHOT
         )
         self._times = times
 
@@ -139,7 +137,7 @@ def _require_unchanged(directory: OpenDirectory, names: NamesInPartition, cleane
     # index of the first segment that is not in the plan as an index of the new log.
     known = {identity.name for identity in cleaned.replaces}
     new = {file.name for file in cleaned.files}
-    last = max(name.base_offset for name in map(parse_file_name, known | new) if name is not None)
+    last = max(name.base_offset for name in parse_file_names(known | new))
     for name in sorted({*names.between(cleaned.base_offset, last), *(new & names.present)} - known):
         raise LogChangedError(path=directory.path / name, problem="appeared since the plan was made")
 

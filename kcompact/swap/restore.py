@@ -100,8 +100,7 @@ def verify_kept(
     left_out: tuple[KeptGroup, ...] = ()
     moved_on = None
     logs = _logs_of_groups(subject, present)
-    for number in range(len(subject.groups) - 1, -1, -1):
-        group = subject.groups[number]
+    for number, group in reversed([*enumerate(subject.groups)]):
         found = {file.name: _verified(kept, file, check) for file in group.old}
         if _is_back(partition, group, found, present):
             continue

@@ -8,7 +8,7 @@ from contextlib import suppress
 from kcompact.clean.staged_files import READ_BACK_MISMATCH
 from kcompact.errors import CorruptDataError, storage_errors
 from kcompact.host import turns
-from kcompact.swap.attributes import copy_attributes, copy_status, give_to_owner, opened_model
+from kcompact.swap.attributes import copy_attributes, copy_status, give_to_owner
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import Remove
 
@@ -46,23 +46,20 @@ def _write(
     temporary = f"{name}.tmp"
     if directory.status(temporary) is not None:
         directory.apply_step(Remove(temporary))  # An interrupted write left it.
-    fd = directory.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
+    with directory.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as fd:
         view = memoryview(content)
         while view:
             view = view[os.write(fd, view) :]
         if source is not None:
-            with opened_model(source, name) as copied:
+            with source.opened(name) as copied:
                 copy_status(copied, fd)
         elif model is None:
             give_to_owner(directory, fd)
             os.fchmod(fd, mode)  # `open` would apply the umask.
         else:
-            with opened_model(directory, model) as existing:
+            with directory.opened(model) as existing:
                 copy_attributes(existing, fd)
         turns.sync(fd)
-    finally:
-        os.close(fd)
     if directory.read_from_disk(temporary) != content:
         raise CorruptDataError(
             file=directory.path / temporary,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.format.names import Suffix, Temporary, base_offset_of, parse_file_name
+from kcompact.format.names import Suffix, Temporary, base_offset_of, parse_file_names
 
 CLEANED = Temporary.CLEANED.value
 """Suffix of a new file before the commit point: a guard."""
@@ -221,9 +221,8 @@ def logs_and_others(names: Sequence[str]) -> tuple[list[str], list[str]]:
 def replaced_names(cleaned: CleanedSegment) -> tuple[str, ...]:
     """Return the names of the old files, segment by segment: `.log`, its indexes, its snapshot."""
     order = tuple(Suffix)
-    parsed = (parse_file_name(identity.name) for identity in cleaned.replaces)
-    known = sorted((name.base_offset, order.index(name.suffix), str(name)) for name in parsed if name is not None)
-    return tuple(name for _, _, name in known)
+    parsed = parse_file_names(identity.name for identity in cleaned.replaces)
+    return tuple(map(str, sorted(parsed, key=lambda name: (name.base_offset, order.index(name.suffix)))))
 
 
 def stale_deleted_names(names: Iterable[str], present: Collection[str]) -> list[str]:

@@ -25,7 +25,7 @@ from kcompact.log.directory import read_log
 from kcompact.log.files import FileIdentity
 from kcompact.swap import recovery
 from kcompact.swap.attributes import carry_over
-from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.replace import NamesInPartition, replace_segments
@@ -194,7 +194,7 @@ def run_round(scene: Scene, after_step: Observer | None = None) -> None:
         names = NamesInPartition(directory, read_log(scene.directory).orphans)
         for cleaned in scene.cleaned:
             replace_segments(directory, scene.staging, cleaned, lambda: None, names=names, after_step=after_step)
-    write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+    write_checkpoints(scene.log_dir, {PARTITION: scene.end_offset})
     discard(scene.directory, scene.staging, after_step=after_step)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from kcompact.errors import CorruptBatchError, CorruptDataError, LogChangedError
 from kcompact.format.checksum import crc32c
 from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
 from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
+from kcompact.host.descriptors import closed_after
 from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, LogFile, open_regular
 from kcompact.log.index_files import build_indexes
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import Transactions, aborted_by_markers
 from kcompact.log.transactions import read_transactions
-from kcompact.swap.attributes import copy_status, copy_times, modified_ns, opened_model
+from kcompact.swap.attributes import copy_status, modified_ns
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Remove, RemoveDir, Rename
 
@@ -31,6 +32,8 @@ _COPY_BYTES = 16 << 20
 """A request to stop is looked at after this many bytes."""
 STAGING = "staging"
 """The directory for the files of cleaned segments, in a copy that is not complete."""
+_BUILT = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
+"""The files that `_build_missing_indexes` writes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,59 +61,41 @@ class UnfinishedCopy:
         return StagingDirectory.of(path / STAGING, self.directory.fd(STAGING))
 
     def fill(self, cleaned: Sequence[CleanedSegment] = (), check: Callable[[], None] = lambda: None) -> None:
-        """Complete the directory, with the staged files of `cleaned`; with none it becomes an exact copy."""
-        if self.index_interval_bytes is None:
-            fill(self.source, self.files, self.directory, cleaned, growing=self.growing, check=check)
-            return
-        files = [file for file in self.files if not is_rebuilt_index(file.name)]
-        fill(self.source, files, self.directory, cleaned, growing=self.growing, check=check)
-        build_missing_indexes(self.directory, interval_bytes=self.index_interval_bytes)
+        """Complete the directory, with the staged files of `cleaned`; with none it becomes an exact copy.
+
+        Copies every file that no cleaned segment replaces, and gives the staged files their names, times, modes and, as
+        root, owners. `check` may raise an exception to stop. Raises RefusedError, StorageError, NotEnoughSpaceError.
+
+        Beside a running broker the beginning of the active segment's files is copied, in the sizes of `files`. All
+        other files of segments must be those of `files`. Raises LogChangedError otherwise.
+        """
+        source, target, growing = self.source, self.directory, self.growing
+        left_out = {file.name for segment in cleaned for file in segment.replaces}
+        if self.index_interval_bytes is not None:
+            left_out |= {file.name for file in self.files if file.name.endswith(_BUILT)}
+        grows = set() if growing is None else {file.name for file in growing.files}
+        for file in self.files:
+            if file.name in left_out:
+                continue
+            if file.name in grows:
+                _copy_file(source, target, file.name, check, beginning=file)
+            else:
+                # Small files, such as `leader-epoch-checkpoint`, are replaced whole.
+                is_fixed = growing is not None and parse_file_name(file.name) is not None
+                _copy_file(source, target, file.name, check, identity=file if is_fixed else None)
+        if growing is not None:
+            _require_whole(target, growing)
+        for segment in cleaned:
+            apply_steps(target, [Rename(f"{STAGING}/{file.staged_as}", file.name) for file in segment.files])
+            _set_attributes(source, target, segment)
+        if cleaned:
+            left = sorted(target.names(STAGING))
+            apply_steps(target, [*(Remove(f"{STAGING}/{name}") for name in left), RemoveDir(STAGING)])
+        if self.index_interval_bytes is not None:
+            _build_missing_indexes(target, interval_bytes=self.index_interval_bytes)
 
 
-def fill(
-    source: OpenDirectory,
-    files: Iterable[FileIdentity],
-    target: OpenDirectory,
-    cleaned: Sequence[CleanedSegment] = (),
-    *,
-    growing: Segment | None = None,
-    check: Callable[[], None] = lambda: None,
-) -> None:
-    """Complete a directory with the staged files of `cleaned`, in STAGING; with none it is an exact copy of `files`.
-
-    Copies every file that no cleaned segment replaces, and gives the staged files their names, times, modes and, as
-    root, owners. `check` may raise an exception to stop. Raises RefusedError, StorageError, NotEnoughSpaceError.
-
-    Beside a running broker `growing` is the active segment: of its files the beginning is copied, in the sizes of
-    `files`. All other files of segments must be those of `files`. Raises LogChangedError otherwise.
-    """
-    replaced = {file.name for segment in cleaned for file in segment.replaces}
-    grows = set() if growing is None else {file.name for file in growing.files}
-    for file in files:
-        if file.name in replaced:
-            continue
-        if file.name in grows:
-            _copy_file(source, target, file.name, check, beginning=file)
-        else:
-            # Small files, such as `leader-epoch-checkpoint`, are replaced whole.
-            is_fixed = growing is not None and parse_file_name(file.name) is not None
-            _copy_file(source, target, file.name, check, identity=file if is_fixed else None)
-    if growing is not None:
-        _require_whole(target, growing)
-    for segment in cleaned:
-        apply_steps(target, [Rename(f"{STAGING}/{file.staged_as}", file.name) for file in segment.files])
-        _set_attributes(source, target, segment)
-    if cleaned:
-        left = sorted(target.names(STAGING))
-        apply_steps(target, [*(Remove(f"{STAGING}/{name}") for name in left), RemoveDir(STAGING)])
-
-
-def is_rebuilt_index(name: str) -> bool:
-    """Return whether a name is that of an index which `build_missing_indexes` can write."""
-    return name.endswith((Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX))
-
-
-def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> None:
+def _build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> None:
     """Write the indexes of each log without an `.index` in a directory that no process reads yet.
 
     They get the times, mode and owner of the log. Raises CorruptBatchError, StorageError, NotEnoughSpaceError.
@@ -130,14 +115,10 @@ def build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> N
                 built[Suffix.TXN_INDEX] = build_txn_index(aborted)
             for suffix, data in built.items():
                 path = (directory.path / name).with_suffix(suffix)
-                descriptor = create(path, dir_fd=directory.fd())
-                try:
+                with closed_after(create(path, dir_fd=directory.fd())) as descriptor:
                     write_all(descriptor, data, path=path)
-                    copy_status(opened.descriptor, descriptor)
-                    copy_times(opened.descriptor, descriptor)
+                    copy_status(opened.descriptor, descriptor, with_times=True)
                     sync(descriptor, path=path)
-                finally:
-                    os.close(descriptor)
                 _require_content(directory, path.name, crc32c(data))
 
 
@@ -178,19 +159,15 @@ def _copy_file(
         if beginning is not None and opened.status.st_ino != beginning.inode:
             raise LogChangedError(path=source.path / name, problem="was replaced since the plan was made")
         try:
-            descriptor = create(path, dir_fd=target.fd())
-            try:
+            with closed_after(create(path, dir_fd=target.fd())) as descriptor:
                 while data := os.read(opened.descriptor, min(_COPY_BYTES, left_bytes)):
                     left_bytes -= len(data)
                     crc = crc32c(data, crc)
                     write_all(descriptor, data, path=path)
                     check()
                 with storage_errors(path):
-                    copy_status(opened.descriptor, descriptor)
-                    copy_times(opened.descriptor, descriptor)
+                    copy_status(opened.descriptor, descriptor, with_times=True)
                 sync(descriptor, path=path)
-            finally:
-                os.close(descriptor)
         except OSError as problem:
             raise storage_error(source.path / name, problem, operation="read") from None
     if beginning is not None and left_bytes:
@@ -211,13 +188,10 @@ def _require_content(target: OpenDirectory, name: str, expected: int, check: Cal
 
 def _set_attributes(source: OpenDirectory, target: OpenDirectory, cleaned: CleanedSegment) -> None:
     """Give new files the attributes and the time that a swap gives them and, as root, the owner."""
-    with opened_model(source, cleaned.replaces[0].name) as model:
+    with source.opened(cleaned.replaces[0].name) as model:
         for file in cleaned.files:
-            descriptor = target.open(file.name, os.O_RDONLY)
-            try:
+            with target.opened(file.name) as descriptor:
                 copy_status(model, descriptor)
                 if Path(file.name).suffix != Suffix.TXN_INDEX:
                     os.utime(descriptor, ns=(modified_ns(cleaned), modified_ns(cleaned)))
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)

@@ -19,7 +19,7 @@ from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
 from kcompact.log.files import read_file
 from kcompact.log.lock import LOCK_NAME
-from kcompact.swap.attributes import copy_status, give_to_owner, opened_model
+from kcompact.swap.attributes import copy_status, give_to_owner
 from kcompact.swap.checkpoint import read_checkpoint
 from kcompact.swap.copy.contents import LOG_DIR_FILES
 from kcompact.swap.copy.marker import Record
@@ -42,9 +42,7 @@ def offsets_of(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, in
     return offsets if checkpoint_offset is None else {**offsets, CLEANER_OFFSET_CHECKPOINT: checkpoint_offset}
 
 
-def write_whole(
-    log_dir: Path, output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool = False
-) -> None:
+def write_whole(log_dir: Path, output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool) -> None:
     """Copy the files of a log directory, `meta.properties` last, with the cleaner's new checkpoint.
 
     Beside a running broker the checkpoints have the entries that the partitions had when they were read, because those
@@ -81,10 +79,11 @@ def _write_cleaner_offsets(source: OpenDirectory, output: OpenDirectory, entries
 
 
 def write_chosen(
-    log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record], *, is_clean: bool = True
+    log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool
 ) -> None:
-    """Write the checkpoints of chosen partitions; if it `is_clean`, `.kafka_cleanshutdown`.
+    """Write the checkpoints of chosen partitions.
 
+    `.kafka_cleanshutdown` is written if all the log directories have it, but not beside a running broker.
     Without `meta.properties` no broker starts on the output, which would take the other partitions for empty ones.
     """
     checkpoints = {name: _entries(records, name) for name in _CHECKPOINTS}
@@ -95,12 +94,7 @@ def write_chosen(
             if entries:
                 source = next((each for each in sources if each.status(name) is not None), None)
                 write_small_file(output, name, _checkpoint(entries), mode=0o644, source=source)
-    _write_clean_shutdown(log_dirs if is_clean else [], output)
-
-
-def _write_clean_shutdown(log_dirs: Sequence[Path], output: OpenDirectory) -> None:
-    """Write `.kafka_cleanshutdown` if all the log directories have it. Raises RefusedError, StorageError."""
-    if log_dirs and all((log_dir / CLEAN_SHUTDOWN_FILE).exists() for log_dir in log_dirs):
+    if not is_beside_broker and log_dirs and all((log_dir / CLEAN_SHUTDOWN_FILE).exists() for log_dir in log_dirs):
         with OpenDirectory(log_dirs[0], follow=True) as source:
             _write_one(source, output, CLEAN_SHUTDOWN_FILE)
 
@@ -111,11 +105,11 @@ def give_away(source: OpenDirectory, output: OpenDirectory) -> None:
     Checkpoints and `.lock` have the owner of those in the source, or of the directory.
     """
     for name in sorted(output.names().intersection((*LOG_DIR_FILES, LOCK_NAME))):
-        with opened_model(output, name) as fd:
+        with output.opened(name) as fd:
             if source.size(name) is None:
                 give_to_owner(source, fd)
             else:
-                with opened_model(source, name) as model:
+                with source.opened(name) as model:
                     copy_status(model, fd)
     copy_status(source.fd(), output.fd())
 

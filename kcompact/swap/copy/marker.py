@@ -133,16 +133,11 @@ class CopyMarker:
         return held
 
     def read_subject(self) -> Subject | None:
-        """Return the subject of the copy that was begun; None if none was.
+        """Return the subject of the copy that was begun. None: nothing was written yet, or everything is finished.
 
         Raises CorruptCheckpointError, StorageError.
         """
         return self._read(_SUBJECT, _SUBJECT_FIELDS)
-
-    def has_subject(self) -> bool:
-        """Return whether the copy was begun. Without a subject, nothing was written yet, or everything is finished."""
-        with self.open() as marker:
-            return marker.status(_SUBJECT) is not None
 
     def records(self) -> dict[str, Record]:
         """Return the record of each finished directory, by its name. Raises CorruptCheckpointError, StorageError."""

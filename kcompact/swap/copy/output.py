@@ -24,7 +24,7 @@ from kcompact.log.files import files_in
 from kcompact.log.lock import LOCK_NAME, LogDirLock, log_dir_lock
 from kcompact.log.segments import Segment
 from kcompact.readable import shell_word, shown
-from kcompact.swap.attributes import copy_status, copy_times
+from kcompact.swap.attributes import copy_status
 from kcompact.swap.copy.contents import (
     LOG_DIR_FILES,
     NotCopied,
@@ -156,7 +156,8 @@ class Output:
                     path=self.path, problem="is not empty", hint="Pass a new or empty directory as --output."
                 )
             return
-        if not self._marker.has_subject():
+        subject = self._marker.read_subject()
+        if subject is None:
             if present - {LOCK_NAME, MARKER}:
                 raise RefusedError(
                     path=self._marker.path,
@@ -164,7 +165,7 @@ class Output:
                     hint=f"Remove {shell_word(self._marker.path)}, and a broker can start on {shown(self.path)}.",
                 )
             return
-        if self._marker.read_subject() != self._marker.subject:
+        if subject != self._marker.subject:
             raise RefusedError(path=self.path, problem="has an unfinished copy of something else", hint=remove)
         self._records = self._marker.records()
         own = {LOCK_NAME, MARKER, *LOG_DIR_FILES, *(f"{name}.tmp" for name in LOG_DIR_FILES), *self._records}
@@ -275,12 +276,10 @@ class Output:
         if record is None:
             return None
         with self.open() as output:
-            is_there = output.status(name) is not None
-        if is_there:
-            if (record.recipe, record.offsets, record.source) == (recipe, offsets, file_states(files)):
-                self._done.add(name)
-                return record
-            with self.open() as output:
+            if output.status(name) is not None:
+                if (record.recipe, record.offsets, record.source) == (recipe, offsets, file_states(files)):
+                    self._done.add(name)
+                    return record
                 apply_steps(output, (Rename(name, f"{MARKER}/{name}"), SyncDir(), SyncDir(MARKER)))
                 shutil.rmtree(name, dir_fd=output.fd(MARKER))
         self._marker.forget(name)
@@ -344,8 +343,7 @@ class Output:
                 yield unfinished
                 if growing is None:
                     require_same_files(source, contents.files)
-                copy_status(opened_source.fd(), target.fd())
-                copy_times(opened_source.fd(), target.fd())
+                copy_status(opened_source.fd(), target.fd(), with_times=True)
                 apply_steps(target, (SyncDir(),))
                 record = Record(
                     name=source.name,
@@ -414,7 +412,7 @@ class Output:
         records = list(self._marker.records().values())
         with self.open() as output:
             if self.log_dir is None:
-                write_chosen(self._log_dirs, output, records, is_clean=not self._is_beside_broker)
+                write_chosen(self._log_dirs, output, records, is_beside_broker=self._is_beside_broker)
             else:
                 self._require_source_unchanged(self.log_dir)
                 write_whole(self.log_dir, output, records, is_beside_broker=self._is_beside_broker)

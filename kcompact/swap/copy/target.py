@@ -48,15 +48,13 @@ def require_creatable(output: Path) -> None:
     """
     try:
         os.listdir(output)  # noqa: PTH208 - the names do not matter
-    except NotADirectoryError as problem:
-        if output.exists():
-            raise RefusedError(
-                path=output, problem="is not a directory", hint="Pass a new or empty directory as --output."
-            ) from None
-        raise storage_error(output, problem, operation="list") from None
     except FileNotFoundError:
         pass
     except OSError as problem:
+        if isinstance(problem, NotADirectoryError) and output.exists():
+            raise RefusedError(
+                path=output, problem="is not a directory", hint="Pass a new or empty directory as --output."
+            ) from None
         raise storage_error(output, problem, operation="list") from None
     nearest = nearest_existing(output)
     obstacle = why_not_writable(nearest)

@@ -20,7 +20,7 @@ from kcompact.cleaner.space import freed_by_deleting, shortage
 from kcompact.errors import CleaningAbortedError, NotEnoughSpaceError
 from kcompact.host.disk import Disk
 from kcompact.plan.options import PlanOptions
-from kcompact.swap.copy import files
+from kcompact.swap.copy.files import UnfinishedCopy
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import digest
 from tests.support.log_writer import LogSpec
@@ -229,10 +229,10 @@ def test_a_partition_that_is_copied_as_it_is_shares_the_free_space(
 ) -> None:
     reserved: list[int] = []
 
-    def looked_at(source: Path, target: Path, files: object, *_: object, **__: object) -> None:
+    def looked_at(unfinished: UnfinishedCopy, *_: object, **__: object) -> None:
         reserved.extend(sum(each) for each in space._RESERVATIONS._reserved_bytes.values() if each)
 
-    monkeypatch.setattr(files, "fill", looked_at)
+    monkeypatch.setattr(UnfinishedCopy, "fill", looked_at)
     spec = log_dsl.parse("log now=10:00 name=orders-0\n0: a=*5000")
     directory = log_writer.write(spec, tmp_path / "source")
     copied = clean(spec, directory.parent, CleanOptions(output=tmp_path / "out"))

@@ -16,7 +16,7 @@ from fixtures import checkout
 from kcompact.clean.groups import write_groups
 from kcompact.cleaner import writing
 from kcompact.errors import CleaningAbortedError
-from kcompact.swap.copy.files import fill
+from kcompact.swap.copy.files import UnfinishedCopy
 from tests.support.command_line import Ran, digest, kcompact
 
 NOW = ("--now", "2023-11-15T22:00:00Z")
@@ -99,11 +99,13 @@ def test_a_pipe_in_a_future_directory_is_found_before_copying(log_dir: Path, tmp
 def test_a_file_that_becomes_a_link_while_it_is_copied(
     log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fill = UnfinishedCopy.fill
+
     def fill_and_link(*arguments: Any, **options: Any) -> None:
         fill(*arguments, **options)
         link(log_dir / "inventory-0" / "partition.metadata")
 
-    monkeypatch.setattr("kcompact.swap.copy.files.fill", fill_and_link)
+    monkeypatch.setattr("kcompact.swap.copy.files.UnfinishedCopy.fill", fill_and_link)
     ran = copy(tmp_path / "out", "--topic", "inventory", log_dir)
     assert (ran.partition["exit_code"], ran.code) == (6, 6)
     assert "partition.metadata: was changed or replaced while it was copied" in ran.err
@@ -153,11 +155,11 @@ def test_too_little_space_is_noticed_first(
 def test_a_disk_that_fills_up_ends_the_copying(log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def full(source: Any, files: Any, target: Any, *_: Any, **__: Any) -> None:
-        tried.append(source.path.name)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.path))
+    def full(unfinished: UnfinishedCopy, *_: Any, **__: Any) -> None:
+        tried.append(unfinished.source.path.name)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(unfinished.directory.path))
 
-    monkeypatch.setattr("kcompact.swap.copy.files.fill", full)
+    monkeypatch.setattr("kcompact.swap.copy.files.UnfinishedCopy.fill", full)
     monkeypatch.setattr("kcompact.cleaner.engines.available_cores", lambda: 1)  # One partition after the other.
     ran = copy(tmp_path / "out", log_dir)
     assert (ran.code, len(tried)) == (7, 1)

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from kcompact.errors import CorruptCheckpointError, NotEnoughSpaceError
-from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.checkpoint import write_checkpoints
 from tests.support import crash
 from tests.support.crash import CHECKPOINT_BEFORE, PARTITION, Scene, checkpoint_after, cleaner_checkpoint
 
@@ -26,8 +26,8 @@ def test_the_checkpoint_keeps_its_other_entries_its_owner_and_mode(scene: Scene)
     if os.geteuid() == 0:
         os.chown(path, 1234, 2345)
     before = path.stat()
-    write_checkpoint(scene.log_dir, PARTITION, 5)
-    write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+    write_checkpoints(scene.log_dir, {PARTITION: 5})
+    write_checkpoints(scene.log_dir, {PARTITION: scene.end_offset})
     assert path.read_text() == checkpoint_after(scene)
     after = path.stat()
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
@@ -44,7 +44,7 @@ def test_a_new_checkpoint(scene: Scene, like: str | None) -> None:
         os.chown(scene.log_dir, 1234, 2345)
     old_mask = os.umask(0o077)
     try:
-        write_checkpoint(scene.log_dir, PARTITION, 600)
+        write_checkpoints(scene.log_dir, {PARTITION: 600})
     finally:
         os.umask(old_mask)
     assert path.read_text() == "0\n1\norders 0 600\n"
@@ -58,7 +58,7 @@ def test_a_malformed_checkpoint_is_not_touched(scene: Scene, content: str) -> No
     path = scene.log_dir / "cleaner-offset-checkpoint"
     path.write_text(content)
     with pytest.raises(CorruptCheckpointError):
-        write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+        write_checkpoints(scene.log_dir, {PARTITION: scene.end_offset})
     assert path.read_text() == content
     assert sorted(item.name for item in scene.log_dir.iterdir()) == ["cleaner-offset-checkpoint", str(PARTITION)]
 
@@ -71,6 +71,6 @@ def test_a_checkpoint_that_cannot_be_written_stays(scene: Scene, call: str, monk
     (scene.log_dir / "cleaner-offset-checkpoint").chmod(0o640)
     monkeypatch.setattr(os, call, refuse)
     with pytest.raises(NotEnoughSpaceError):
-        write_checkpoint(scene.log_dir, PARTITION, 600)
+        write_checkpoints(scene.log_dir, {PARTITION: 600})
     monkeypatch.undo()
     assert cleaner_checkpoint(scene) == CHECKPOINT_BEFORE

@@ -14,7 +14,7 @@ import pytest
 from kcompact.errors import CorruptDataError, LogChangedError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap import manifest, recovery
-from kcompact.swap.checkpoint import write_checkpoint
+from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import discard
 from tests.support import crash
@@ -37,7 +37,7 @@ def test_a_whole_round(tmp_path: Path, count: int) -> None:
     with log_dir_lock(scene.log_dir) as lock:
         for cleaned in scene.cleaned:
             replace_segments(scene.directory, scene.staging, cleaned, lock.check)
-        write_checkpoint(scene.log_dir, PARTITION, scene.end_offset)
+        write_checkpoints(scene.log_dir, {PARTITION: scene.end_offset})
         discard(scene.directory, scene.staging)
     assert assert_lawful(scene) == [True] * count
     assert cleaner_checkpoint(scene) == checkpoint_after(scene)
