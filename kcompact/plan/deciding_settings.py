@@ -177,10 +177,8 @@ def max_lag_remedy(plan: CleanPlan) -> Remedy | None:
     config = replace(plan.config, max_compaction_lag_ms=value)
     if plan.cleanable_bytes:
         return replace(_checked(plan, "max.compaction.lag.ms", value, config), least=plan.config.min_compaction_lag_ms)
-    if planned_after_roll(plan).eligible:  # To close the segment is enough, which segment.ms does.
-        return None
-    is_enough = planned_after_roll(plan, config=config).eligible
-    if not is_enough:
+    # If it is enough to close the segment, segment.ms does that.
+    if planned_after_roll(plan).eligible or not planned_after_roll(plan, config=config).eligible:
         return None
     return Remedy(name="max.compaction.lag.ms", value=value, at_append=True, least=plan.config.min_compaction_lag_ms)
 
