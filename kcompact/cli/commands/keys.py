@@ -77,7 +77,8 @@ def command(
       kcompact keys --older-than 90d --json /var/lib/kafka | jq '.partitions[].keys.old_keys'
     """
     from kcompact.cli.entries import KeysEntry, complain_of
-    from kcompact.cli.json.keys import KEYS, WITH_PRINT_DATA
+    from kcompact.cli.json.fields import WITH_PRINT_DATA
+    from kcompact.cli.json.keys import KEYS
     from kcompact.cli.output.entries import show_keys
     from kcompact.cli.question import named_in
     from kcompact.keys.counts import CountOptions
