@@ -103,10 +103,11 @@ def list_of(kind: Kind) -> Kind:
 def map_of(kind: Kind) -> Kind:
     """Return the kind of an object whose names are not those of fields."""
     write = kind.write
-    assert write is not None
     return Kind(
         {"type": "object", "additionalProperties": kind.schema},
-        lambda values, given: {str(name): write(each, given) for name, each in values.items()},
+        lambda values, given: {
+            str(name): each if write is None else write(each, given) for name, each in values.items()
+        },
         tuple((f".*{path}", shape) for path, shape in kind.inside),
     )
 
