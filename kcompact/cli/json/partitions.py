@@ -242,18 +242,13 @@ REPLICA = Shape(
 )
 
 
-def _planned_replicas(entry: PlannedPartition) -> list[PlannedReplica] | None:
-    plan = entry.plan
-    return None if plan is None else [PlannedReplica(plan, replica) for replica in plan.replicas]
-
-
 REPLICAS = Shape(
     "replicas",
     Field(
         "replicas",
         nullable(list_of(REPLICA)),
         "one for each `--replica`; null without a plan",
-        _planned_replicas,
+        lambda entry: [PlannedReplica(entry.plan, each) for each in entry.plan.replicas] if entry.plan else None,
         given=WITH_REPLICA,
     ),
     Field(
