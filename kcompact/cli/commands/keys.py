@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from kcompact.keys.counts import CountOptions
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
-    from kcompact.plan.walk import LogDirs
 
 
 @options.command("keys")
@@ -125,13 +125,11 @@ def _topics(
     from kcompact.log.directory import LogDir
     from kcompact.log.files import files_in
     from kcompact.log.unchanged_reading import read_unchanged
-    from kcompact.plan.walk import LogDirs
 
     configs = options.configs_of(directories)
     for topic, its_directories in _by_topic(directories):
-        log_dirs = LogDirs()
         read = partial(_topic, topic, its_directories, configs, options, count, executor)
-        running = next((each for each in map(_log_dir_of(log_dirs), its_directories) if each.is_running), None)
+        running = _running(its_directories)
         if running is None:
             yield read(LogDir(path=its_directories[0].parent))
             continue
@@ -155,16 +153,16 @@ def _by_topic(directories: Sequence[Path]) -> list[tuple[str, list[Path]]]:
     return [(topic, list(own.values())) for (topic, _), own in found.items() if own]
 
 
-def _log_dir_of(log_dirs: LogDirs) -> Callable[[Path], LogDir]:
-    from kcompact.log.directory import LogDir
+def _running(directories: Sequence[Path]) -> LogDir | None:
+    """Return the first log directory around some partitions that a broker runs on, None if there is none."""
+    from kcompact.plan.walk import LogDirs
 
-    def of(directory: Path) -> LogDir:
-        try:
-            return log_dirs.of(directory)
-        except KcompactError:  # Reported with each partition.
-            return LogDir(path=directory.parent, is_log_dir=True)
-
-    return of
+    log_dirs = LogDirs()
+    for directory in directories:
+        with suppress(KcompactError):  # Reported with each partition.
+            if (log_dir := log_dirs.of(directory)).is_running:
+                return log_dir
+    return None
 
 
 def _topic(
