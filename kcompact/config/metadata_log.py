@@ -246,8 +246,6 @@ class _State:
             case MetadataKind.UNREGISTER_BROKER:
                 self.metadata_versions.pop(fields["brokerId"], None)
                 self.log_dirs.pop(fields["brokerId"], None)
-            case _:
-                pass
 
     def _apply_registration(self, fields: Fields) -> None:
         """Apply the registration of a broker. Of an unknown version only the broker's id is there."""
