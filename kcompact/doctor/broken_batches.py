@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import Batch, read_header, read_records
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, TopicPartition
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
@@ -82,9 +81,7 @@ _BUFFER_BYTES = 1_048_588
 """The default `max.message.bytes`, to which the cleaner's buffer grows."""
 
 
-def uncleanable_batches(
-    file: LogFile, partition: TopicPartition, *, memory_bytes: int = DEFAULT_MEMORY_BYTES
-) -> Iterator[Finding]:
+def uncleanable_batches(file: LogFile, partition: TopicPartition, *, memory_bytes: int) -> Iterator[Finding]:
     """Yield where a broker's cleaner fails in a segment: at the first place already, and at the others after a repair.
 
     The broker's log says so with the exception. Where no batch begins, the rest cannot be examined.

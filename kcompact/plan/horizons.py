@@ -32,7 +32,7 @@ class Horizons:
     passed: tuple[int, ...] = ()
 
 
-def read_horizons(plan: CleanPlan, *, most_batches: int = MOST_BATCHES) -> Horizons:
+def read_horizons(plan: CleanPlan, *, most_batches: int) -> Horizons:
     """Return the horizons in the closed segments of a log. Damage ends the look: other commands report it."""
     seen, is_complete = 0, False
     found: list[int] = []

@@ -44,7 +44,7 @@ def explanations_parts(
     found: Sequence[Explanation],
     space: Space,
     *,
-    left_out: Sequence[LeftOut] = (),
+    left_out: Sequence[LeftOut],
 ) -> list[Part]:
     """Return the explanations of the partitions that have a plan, dirtiest first, and the totals of all.
 

@@ -26,7 +26,7 @@ LINES_BELOW = 14
 """The lines of the report below the table, and of errors."""
 
 
-def outcome_parts(result: RoundResult, space: Space, *, is_dry_run: bool = False) -> list[Part]:
+def outcome_parts(result: RoundResult, space: Space, *, is_dry_run: bool) -> list[Part]:
     """Return Kafka's summary of each partition that was cleaned, if they are few, a table, and the totals."""
     listed = unlocked(result.partitions)
     if not listed:

@@ -60,7 +60,7 @@ def plans_parts(
     entries: Sequence[PlannedPartition],
     space: Space,
     *,
-    left_out: Sequence[LeftOut] = (),
+    left_out: Sequence[LeftOut],
     applies_retention: bool = False,
 ) -> list[Part]:
     """Return the plans, what is left out beside them, and the totals. `applies_retention`: old segments are deleted.

@@ -329,9 +329,15 @@ LEFT_OUT = Shape(
 )
 
 
-def answer(name: str, shape: Shape, meaning: str = "null for a partition that could not be read") -> Field:
+def answer(name: str, shape: Shape) -> Field:
     """Return the partitions of a command that answers one question about each, with the answer under its name."""
-    partition = Shape("partition", IDENTITY, Field(name, nullable(shape), meaning), PARTITION_NOTES, ERROR)
+    partition = Shape(
+        "partition",
+        IDENTITY,
+        Field(name, nullable(shape), "null for a partition that could not be read"),
+        PARTITION_NOTES,
+        ERROR,
+    )
     return Field("partitions", list_of(partition), "an object for each partition")
 
 
