@@ -40,16 +40,23 @@ def broken_end(file: LogFile, position: int) -> Finding | None:
             size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
             # A broker does not look at the last bytes, if they are too few for a header.
             if size < LEAST_RECORD_BYTES and position < end - UP_TO_MAGIC_BYTES:
-                return _unloadable(file, position, size)
+                least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
+                return Finding(
+                    kind=Kind.UNLOADABLE_SEGMENT,
+                    directory=file.files.directory,
+                    file=file.path,
+                    position=position,
+                    problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
+                    broker_says=f"Found record size {size} {least} in file {file}",
+                )
             if size < LEAST_RECORD_BYTES or len(prefix) < UP_TO_MAGIC_BYTES or position + OVERHEAD_BYTES + size > end:
-                problem = f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and "
-                problem += "consumers do not get past them"
                 return Finding(
                     kind=Kind.TORN_END,
                     directory=file.files.directory,
                     file=file.path,
                     position=position,
-                    problem=problem,
+                    problem=f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and "
+                    "consumers do not get past them",
                 )
             position += OVERHEAD_BYTES + size
     return None
@@ -62,18 +69,6 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
             found = broken_end(log.file(name), 0)
             if found is not None and found.kind is Kind.UNLOADABLE_SEGMENT:
                 yield found
-
-
-def _unloadable(file: LogFile, position: int, size: int) -> Finding:
-    least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
-    return Finding(
-        kind=Kind.UNLOADABLE_SEGMENT,
-        directory=file.files.directory,
-        file=file.path,
-        position=position,
-        problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
-        broker_says=f"Found record size {size} {least} in file {file}",
-    )
 
 
 _LATEST_MAGIC = 2
