@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kcompact.inspect.groups import LogGroups
     from kcompact.inspect.transactions import TransactionReport
     from kcompact.keys.counts import CountedKeys, LogKeys
+    from kcompact.plan.explanation import Explanation
     from kcompact.swap.recovery_end import RecoveryReport
 
 
@@ -98,3 +99,14 @@ class RestoreEntry(PlannedPartition):
 def complain_of(entries: Sequence[PlannedPartition]) -> None:
     """Print the errors of entries on standard error."""
     complain_of_each((entry.directory, entry.error) for entry in entries if entry.error is not None)
+
+
+def explanations_of(entries: Sequence[PlannedPartition]) -> dict[Path, Explanation]:
+    """Return the explanation of each plan, by directory. Reads delete horizons and the states of transactions."""
+    from kcompact.plan.explanation import explain_all
+    from kcompact.plan.horizons import read_all_horizons
+    from kcompact.plan.transactions import read_all_transactions
+
+    plans = [entry.plan for entry in entries if entry.plan is not None]
+    explanations = explain_all(plans, read_all_horizons(plans), read_all_transactions(plans))
+    return {each.plan.log.directory: each for each in explanations}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ from kcompact.errors import KcompactError, RefusedError, StorageError, storage_e
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
 from kcompact.inspect.contents import file_size
-from kcompact.log.directory import LogDir, PartitionLog, is_running, read_log, read_log_dir
+from kcompact.log.directory import LogDir, is_running, read_log, read_log_dir
 from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.index_files import position_near
 from kcompact.log.left_out import LeftOutParts
@@ -178,11 +178,12 @@ def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[List
         with storage_errors(directory):
             if is_running(directory.parent):
                 log_dir = read_log_dir(directory.parent)
-                active = read_unchanged(files, log_dir, partial(_read_log, directory)).active_segment
-                ends[active.log_name] = active.size_bytes
+                log = read_unchanged(files, log_dir, lambda current: read_log(directory, log_dir=current))
+                ends[log.active_segment.log_name] = log.active_segment.size_bytes
             names = _log_names(files)
             if not names:
-                _read_log(directory, read_log_dir(directory.parent))  # Raises the error of a directory without a log.
+                # Raises the error of a directory without a log.
+                read_log(directory, log_dir=read_log_dir(directory.parent))
     except KcompactError as problem:
         unusable.append(InspectedPartition.failed(directory, problem))
         return []
@@ -195,10 +196,6 @@ def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[List
 
 def _log_names(files: Files) -> list[str]:
     return [name for name in files.names() if name[:1].isdigit() and name.endswith(Suffix.LOG)]
-
-
-def _read_log(directory: Path, log_dir: LogDir) -> PartitionLog:
-    return read_log(directory, log_dir=log_dir)
 
 
 def _is_outside(log: ListedLog, chosen: RecordFilter) -> bool:

@@ -210,7 +210,7 @@ def _layers(entries: Described) -> list[tuple[Source, dict[str, str]]]:
 
 
 def live_dynamic_config(
-    cluster: LiveCluster, *, node_id: int | None, fallback: Mapping[str, str] | None = None
+    cluster: LiveCluster, *, node_id: int | None, fallback: Mapping[str, str] | None
 ) -> DynamicConfig:
     """Return the settings of a broker.
 

@@ -242,8 +242,6 @@ class _State:
             case MetadataKind.UNREGISTER_BROKER:
                 self.metadata_versions.pop(fields["brokerId"], None)
                 self.log_dirs.pop(fields["brokerId"], None)
-            case _:
-                pass
 
     def _apply_registration(self, fields: Fields) -> None:
         """Apply the registration of a broker. Of an unknown version only the broker's id is there."""
@@ -314,8 +312,7 @@ def _read_snapshot(file: LogFile) -> _State:
     for batch in batches(file):
         for record, kind in _checked(batch, file):
             if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
-                problem = "a snapshot must have its header first and its footer last"
-                raise CorruptBatchError(file=str(file), position=batch.position, offset=record.offset, problem=problem)
+                raise _corrupt(file, batch, record, "a snapshot must have its header first and its footer last")
             is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
             if kind is None:
                 _apply(state, _decode(state, record, batch, file), record, batch, file)

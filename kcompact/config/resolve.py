@@ -64,12 +64,12 @@ def configurations(
     overrides: Sequence[Override],
     broker_config: BrokerConfig | None,
     bootstrap_server: str | None,
-    topic_configs: Mapping[str, TopicOverrides] | None = None,
-    log_dirs: Sequence[Path] = (),
-    replicas: Sequence[Path] = (),
-    client: ClientConfig | None = None,
-    release: Release | None = None,
-    brokers: Mapping[Path, Broker] | None = None,
+    topic_configs: Mapping[str, TopicOverrides] | None,
+    log_dirs: Sequence[Path],
+    replicas: Sequence[Path],
+    client: ClientConfig | None,
+    release: Release | None,
+    brokers: Mapping[Path, Broker] | None,
 ) -> dict[Path, Configured]:
     """Return the configuration of each partition directory. Without `broker_config` the broker's file is looked for.
 

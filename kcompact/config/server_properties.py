@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from kcompact.config.broker_config import (
@@ -231,12 +232,10 @@ def _started_with(arguments: Sequence[str]) -> tuple[str, dict[str, str]] | None
     if not words or words[0].startswith("-"):
         return None
     overrides = {}
-    for number, word in enumerate(words):
-        if word == "--override":
-            name, _, value = "".join(words[number + 1 : number + 2]).partition("=")
-            overrides[name.strip()] = value
-        elif word.startswith("--override="):
-            name, _, value = word.removeprefix("--override=").partition("=")
+    for word, following in pairwise([*words, ""]):
+        if word == "--override" or word.startswith("--override="):
+            given = following if word == "--override" else word.removeprefix("--override=")
+            name, _, value = given.partition("=")
             overrides[name.strip()] = value
     return words[0], overrides
 

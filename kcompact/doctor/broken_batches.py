@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import Batch, read_header, read_records
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, TopicPartition
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
@@ -41,16 +40,23 @@ def broken_end(file: LogFile, position: int) -> Finding | None:
             size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
             # A broker does not look at the last bytes, if they are too few for a header.
             if size < LEAST_RECORD_BYTES and position < end - UP_TO_MAGIC_BYTES:
-                return _unloadable(file, position, size)
+                least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
+                return Finding(
+                    kind=Kind.UNLOADABLE_SEGMENT,
+                    directory=file.files.directory,
+                    file=file.path,
+                    position=position,
+                    problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
+                    broker_says=f"Found record size {size} {least} in file {file}",
+                )
             if size < LEAST_RECORD_BYTES or len(prefix) < UP_TO_MAGIC_BYTES or position + OVERHEAD_BYTES + size > end:
-                problem = f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and "
-                problem += "consumers do not get past them"
                 return Finding(
                     kind=Kind.TORN_END,
                     directory=file.files.directory,
                     file=file.path,
                     position=position,
-                    problem=problem,
+                    problem=f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and "
+                    "consumers do not get past them",
                 )
             position += OVERHEAD_BYTES + size
     return None
@@ -65,26 +71,12 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
                 yield found
 
 
-def _unloadable(file: LogFile, position: int, size: int) -> Finding:
-    least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
-    return Finding(
-        kind=Kind.UNLOADABLE_SEGMENT,
-        directory=file.files.directory,
-        file=file.path,
-        position=position,
-        problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
-        broker_says=f"Found record size {size} {least} in file {file}",
-    )
-
-
 _LATEST_MAGIC = 2
 _BUFFER_BYTES = 1_048_588
 """The default `max.message.bytes`, to which the cleaner's buffer grows."""
 
 
-def uncleanable_batches(
-    file: LogFile, partition: TopicPartition, *, memory_bytes: int = DEFAULT_MEMORY_BYTES
-) -> Iterator[Finding]:
+def uncleanable_batches(file: LogFile, partition: TopicPartition, *, memory_bytes: int) -> Iterator[Finding]:
     """Yield where a broker's cleaner fails in a segment: at the first place already, and at the others after a repair.
 
     The broker's log says so with the exception. Where no batch begins, the rest cannot be examined.

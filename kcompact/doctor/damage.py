@@ -155,9 +155,10 @@ def of_error(problem: KcompactError, directory: Path) -> Finding:
     """Return an error about a partition as a finding."""
     kind, says = _kind_of(problem)
     if not isinstance(problem, CorruptDataError):
-        text = getattr(problem, "problem", None)
+        text, path = getattr(problem, "problem", None), getattr(problem, "path", None)
         text = text if isinstance(text, str) else str(problem).splitlines()[0]
-        return Finding(kind=kind, directory=directory, file=_file_of(problem), problem=text, broker_says=says)
+        file = None if path is None else Path(path)
+        return Finding(kind=kind, directory=directory, file=file, problem=text, broker_says=says)
     return Finding(
         kind=kind,
         directory=Path(problem.file).parent,
@@ -167,11 +168,6 @@ def of_error(problem: KcompactError, directory: Path) -> Finding:
         problem=problem.problem,
         broker_says=says,
     )
-
-
-def _file_of(problem: KcompactError) -> Path | None:
-    path = getattr(problem, "path", None)
-    return Path(path) if path is not None else None
 
 
 def _kind_of(problem: KcompactError) -> tuple[Kind, str]:

@@ -45,7 +45,6 @@ from kcompact.errors import (
     RefusedError,
     storage_errors,
 )
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.kernels.machine_code import turned_off
@@ -61,8 +60,8 @@ def examine(
     paths: Sequence[Path],
     options: PlanOptions,
     *,
-    reads_all: bool = False,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    reads_all: bool,
+    memory_bytes: int,
 ) -> list[Finding]:
     """Return what would stop a broker with these log directories, its cleaner or kcompact, the worst first.
 

@@ -32,21 +32,18 @@ def directory_findings(log_dir: Path) -> Iterator[Finding]:
         if each.kind in _KINDS:
             kind, problem = _KINDS[each.kind]
             yield Finding(kind=kind, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
+        elif each.kind is LeftOutKind.UNKNOWN and is_loaded(each.directory.name):
+            problem = "not a name that Kafka writes, but a broker loads it as a partition"
+            yield Finding(kind=Kind.FOREIGN_NAME, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
         elif each.kind is LeftOutKind.UNKNOWN:
-            yield _unknown_directory(each.directory, each.size_bytes)
-
-
-def _unknown_directory(directory: Path, size_bytes: int | None) -> Finding:
-    if is_loaded(directory.name):
-        problem = "not a name that Kafka writes, but a broker loads it as a partition"
-        return Finding(kind=Kind.FOREIGN_NAME, directory=directory, problem=problem, size_bytes=size_bytes)
-    return Finding(
-        kind=Kind.UNKNOWN_DIRECTORY,
-        directory=directory,
-        problem="a directory whose name is not that of a partition; move it out of the log directory",
-        size_bytes=size_bytes,
-        broker_says=f"Found directory {directory}, '{directory.name}' is not in the form of topic-partition",
-    )
+            says = f"Found directory {each.directory}, '{each.directory.name}' is not in the form of topic-partition"
+            yield Finding(
+                kind=Kind.UNKNOWN_DIRECTORY,
+                directory=each.directory,
+                problem="a directory whose name is not that of a partition; move it out of the log directory",
+                size_bytes=each.size_bytes,
+                broker_says=says,
+            )
 
 
 def is_loaded(name: str) -> bool:

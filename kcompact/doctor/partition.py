@@ -13,7 +13,6 @@ from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.settings import offset_map_findings
 from kcompact.errors import CorruptDataError, KcompactError
-from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
@@ -37,8 +36,8 @@ def partition_findings(
     plan: CleanPlan,
     error: KcompactError | None,
     *,
-    reads_all: bool = False,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    reads_all: bool,
+    memory_bytes: int,
 ) -> Iterator[Finding]:
     """Yield everything about one partition; `error` is what its plan could not cope with.
 

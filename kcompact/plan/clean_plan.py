@@ -142,29 +142,17 @@ def bounds_of(
     if log.recovered_from is not None:
         bounds.append(Bound(log.recovered_from, Reason.RECOVERY_POINT))
     if config.min_compaction_lag_ms > 0:
-        too_young = first_young_segment(log, log.first_dirty_offset, config.min_compaction_lag_ms, now_ms)
-        if too_young is not None:
-            bounds.append(Bound(too_young.base_offset, Reason.MIN_COMPACTION_LAG))
+        old_until_ms = now_ms - config.min_compaction_lag_ms
+        closed = log.segments_between(log.first_dirty_offset, log.active_segment.base_offset)
+        too_young = [segment.base_offset for segment in closed if segment.largest_timestamp_ms > old_until_ms]
+        bounds += [Bound(offset, Reason.MIN_COMPACTION_LAG) for offset in too_young[:1]]
     return tuple(sorted(bounds, key=lambda bound: bound.offset))  # Of equal ones the first named decides.
 
 
 def uncleanable_from(log: PartitionLog, first_dirty: int, bound: int) -> int:
     """Return the first uncleanable offset for an offset from which on nothing may be cleaned: a segment's start."""
-    return min(log.active_segment.base_offset, _segment_at(log, max(first_dirty, bound)).base_offset)
-
-
-def first_young_segment(log: PartitionLog, first_dirty: int, lag_ms: int, now_ms: int) -> Segment | None:
-    """Return the first dirty segment with a timestamp above `now_ms - lag_ms`; the active segment is not checked."""
-    for segment in log.segments_between(first_dirty, log.active_segment.base_offset):
-        if segment.largest_timestamp_ms > now_ms - lag_ms:
-            return segment
-    return None
-
-
-def _segment_at(log: PartitionLog, offset: int) -> Segment:
-    """Return the last segment that starts at or below `offset`, or the first segment."""
-    at_or_below = [segment for segment in log.segments if segment.base_offset <= offset]
-    return at_or_below[-1] if at_or_below else log.segments[0]
+    segment = log.segment_at(max(first_dirty, bound)) or log.segments[0]
+    return min(log.active_segment.base_offset, segment.base_offset)
 
 
 def compaction_delay_ms(log: PartitionLog, *, first_dirty_offset: int, max_compaction_lag_ms: int, now_ms: int) -> int:

@@ -117,21 +117,14 @@ def conditions_of(
     `horizons` are those of its batches, None if nobody has looked; `transaction` is what the coordinator says of its
     oldest open transaction, None if that is not known. No cleaner looks at the metadata log.
     """
-    if plan.log.is_cluster_metadata:
-        return [each for each in (_uncleanable(plan), _internal(plan)) if each is not None]
-    found = [
-        *(
-            _policy(plan),
-            _cleaner_enable(plan),
-            _uncleanable(plan),
-            _internal(plan),
-            _clean_shutdown(plan),
-            _move(plan),
-        ),
-        *(_dirty_records(plan), _last_stable_offset(plan, transaction), _high_watermark(plan), _active_segment(plan)),
-        *(_min_lag(plan), _max_lag(plan), _ratio(plan)),
-        *(_order(plan, rivals), *_later_conditions(plan, horizons)),
-    ]
+    found = [_uncleanable(plan), _internal(plan)]
+    if not plan.log.is_cluster_metadata:
+        found = [
+            *(_policy(plan), _cleaner_enable(plan), *found, _clean_shutdown(plan), _move(plan)),
+            *(_dirty_records(plan), _last_stable_offset(plan, transaction), _high_watermark(plan)),
+            *(_active_segment(plan), _min_lag(plan), _max_lag(plan), _ratio(plan), _order(plan, rivals)),
+            *(_buffer(plan), _throttle(plan), _tombstones(plan, horizons), _retention(plan)),
+        ]
     return [condition for condition in found if condition is not None]
 
 
@@ -320,15 +313,14 @@ def _last_stable_offset(plan: CleanPlan, transaction: TransactionState | None) -
 
 
 def _high_watermark(plan: CleanPlan) -> Condition:
-    watermark, active_base = plan.high_watermark, plan.log.active_segment.base_offset
     verdict = _verdict_of_bound(plan, Reason.HIGH_WATERMARK)
     explanation = "all closed segments are replicated"
     if verdict is not Verdict.OK:
-        explanation = f"records from offset {watermark} on are not known to be on all in-sync replicas"
+        explanation = f"records from offset {plan.high_watermark} on are not known to be on all in-sync replicas"
     return Condition(
         name=ConditionName.HIGH_WATERMARK,
-        value=watermark,
-        threshold=active_base,
+        value=plan.high_watermark,
+        threshold=plan.log.active_segment.base_offset,
         verdict=verdict,
         explanation=explanation,
     )
@@ -483,15 +475,6 @@ def _order(plan: CleanPlan, rivals: Rivals) -> Condition:
     return Condition(name=ConditionName.ORDER, value=rank, threshold=threads, verdict=verdict, explanation=explanation)
 
 
-def _later_conditions(plan: CleanPlan, horizons: Horizons | None) -> list[Condition]:
-    found = [_buffer(plan), _throttle(plan)]
-    if plan.config.compacts:
-        found.append(_tombstones(plan, horizons))
-    if retention_applies(plan) and "delete" in (plan.config.cleanup_policy or ()):
-        found.append(_retention(plan))
-    return found
-
-
 def _buffer(plan: CleanPlan) -> Condition:
     cost = broker_cost(plan)
     passes, verdict, remedy = cost.passes_at_most, Verdict.OK, None
@@ -527,8 +510,10 @@ def _throttle(plan: CleanPlan) -> Condition:
     )
 
 
-def _tombstones(plan: CleanPlan, horizons: Horizons | None) -> Condition:
+def _tombstones(plan: CleanPlan, horizons: Horizons | None) -> Condition | None:
     """Its value is the last horizon that a batch waits for, else the one that a cleaning now sets."""
+    if not plan.config.compacts:
+        return None
     horizon_ms = plan.now_ms + plan.config.delete_retention_ms
     value = horizon_ms if horizon_ms <= LONG_MAX else None
     explanation = f"a cleaning now keeps tombstones until {readable.time(value) if value else 'the end of time'}"
@@ -559,8 +544,10 @@ def _tombstones(plan: CleanPlan, horizons: Horizons | None) -> Condition:
     )
 
 
-def _retention(plan: CleanPlan) -> Condition:
+def _retention(plan: CleanPlan) -> Condition | None:
     """Its value is how long ago the first record of a segment that is kept was written, the oldest one's."""
+    if not retention_applies(plan) or "delete" not in (plan.config.cleanup_policy or ()):
+        return None
     limit_ms = plan.config.retention_ms
     due = plan_forecast(plan)
     deleted = {each.segment.base_offset for each in due if not each.is_postponed}

@@ -257,13 +257,17 @@ def _space_of(plan: CleanPlan, group: Sequence[Segment], log_bytes: int) -> int:
     replaced = [file for segment in group for file in plan.log.files_of(segment)]
     txn_index_bytes = sum(file.size_bytes for file in replaced if file.name.endswith(Suffix.TXN_INDEX))
     sizes = (log_bytes, index_bytes, time_index_bytes, txn_index_bytes, _NOTED_BYTES * (len(replaced) + 1))
-    blocks = sum(-(-size_bytes // _BLOCK_BYTES) for size_bytes in sizes)
-    return blocks * _BLOCK_BYTES + log_bytes // _METADATA_SHARE
+    return sum(map(_in_blocks, sizes)) + log_bytes // _METADATA_SHARE
 
 
 def _old_space(plan: CleanPlan, group: Sequence[Segment]) -> int:
     sizes = [file.size_bytes for segment in group for file in plan.log.files_of(segment)]
-    return sum(-(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES + size_bytes // _METADATA_SHARE for size_bytes in sizes)
+    return sum(_in_blocks(size_bytes) + size_bytes // _METADATA_SHARE for size_bytes in sizes)
+
+
+def _in_blocks(size_bytes: int) -> int:
+    """Return what a file of this size takes on the disk."""
+    return -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
 def _most_bytes(plan: CleanPlan, segment: Segment) -> int:

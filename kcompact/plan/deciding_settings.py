@@ -13,6 +13,7 @@ import bisect
 import math
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
+from itertools import takewhile
 
 from kcompact import readable
 from kcompact.config.settings import TopicConfig
@@ -117,24 +118,15 @@ def min_lag_remedy(plan: CleanPlan, *, cleans_some: bool) -> Remedy | None:
 
     With `cleans_some` some segment of the log must become cleanable, else the first one that is too young must.
     """
-    lag_ms = plan.config.min_compaction_lag_ms
     segments, shorter = closed_dirty_segments(plan), _shorter_lags(plan)
 
-    def is_too_long(age_ms: int) -> bool:
-        old = 0
-        for segment in segments:
-            if age_ms > 0 and segment.largest_timestamp_ms > plan.now_ms - age_ms:
-                break
-            old += segment.size_bytes if cleans_some else 1
-        return old <= now_old
+    def old(age_ms: int) -> int:
+        """Return the bytes, or the number, of the first segments, as far as they are so old."""
+        first = takewhile(lambda each: age_ms <= 0 or each.largest_timestamp_ms <= plan.now_ms - age_ms, segments)
+        return sum(segment.size_bytes if cleans_some else 1 for segment in first)
 
-    now_old = 0
-    if not cleans_some:
-        for segment in segments:
-            if segment.largest_timestamp_ms > plan.now_ms - lag_ms:
-                break
-            now_old += 1
-    found = bisect.bisect_left(shorter, True, key=is_too_long)
+    now_old = 0 if cleans_some else old(plan.config.min_compaction_lag_ms)
+    found = bisect.bisect_left(shorter, True, key=lambda age_ms: old(age_ms) <= now_old)
     if not found:
         return None
     value = shorter[found - 1]
@@ -177,10 +169,8 @@ def max_lag_remedy(plan: CleanPlan) -> Remedy | None:
     config = replace(plan.config, max_compaction_lag_ms=value)
     if plan.cleanable_bytes:
         return replace(_checked(plan, "max.compaction.lag.ms", value, config), least=plan.config.min_compaction_lag_ms)
-    if planned_after_roll(plan).eligible:  # To close the segment is enough, which segment.ms does.
-        return None
-    is_enough = planned_after_roll(plan, config=config).eligible
-    if not is_enough:
+    # If it is enough to close the segment, segment.ms does that.
+    if planned_after_roll(plan).eligible or not planned_after_roll(plan, config=config).eligible:
         return None
     return Remedy(name="max.compaction.lag.ms", value=value, at_append=True, least=plan.config.min_compaction_lag_ms)
 

@@ -153,13 +153,7 @@ def certainly_expired(expired: Iterable[ExpiredSegment], config: TopicConfig) ->
 
 def limit_of(plan: CleanPlan, reason: RetentionReason) -> int:
     """Return the log start, or the value of the setting, that segments are past."""
-    match reason:
-        case RetentionReason.LOG_START:
-            return plan.log.log_start_offset
-        case RetentionReason.SIZE:
-            return _limit(plan.config.retention_bytes)
-        case RetentionReason.TIME:
-            return _limit(plan.config.retention_ms)
+    return plan.log.log_start_offset if reason is RetentionReason.LOG_START else int(plan.config.value_of(reason))
 
 
 def plan_without(plan: CleanPlan, expired: Sequence[ExpiredSegment]) -> CleanPlan:

@@ -21,7 +21,8 @@ from kcompact.log.directory import is_one_partition, is_partition_directory, par
 from kcompact.readable import closest, shell_word, shown, some_of
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
-_MAX_NAMED_TOPICS = 5
+MAX_NAMED_TOPICS = 5
+"""So many topics are named in a message; of more only some."""
 MAX_COUNTED_FILES = 20_000
 """With more files in all directories that are left out, the sizes of the last ones are not computed: it takes long."""
 
@@ -90,7 +91,7 @@ def no_such_topic(path: Path, patterns: Sequence[str], directories: Sequence[Pat
     topics = sorted({partition.topic for partition in partitions})
     hints = list(filter(None, (_meant(pattern, topics, partitions) for pattern in patterns)))
     if not hints and topics:
-        hints = [f"There are partitions of {some_of(list(map(shown, topics)), at_most=_MAX_NAMED_TOPICS)}."]
+        hints = [f"There are partitions of {some_of(list(map(shown, topics)), at_most=MAX_NAMED_TOPICS)}."]
     named = " or ".join(f"'{pattern}'" for pattern in patterns)
     return RefusedError(path=path, problem=f"no partition of a topic that matches {named}", hint="\n".join(hints))
 

@@ -185,8 +185,6 @@ def missing_dirty_bytes(plan: CleanPlan) -> int | None:
         total = clean + dirty + more
         return total > 0 and (dirty + more) / total > minimum
 
-    if minimum >= 1:
-        return None
     if not is_enough(LONG_MAX):
         return None
     return bisect.bisect_left(range(LONG_MAX), True, key=is_enough)

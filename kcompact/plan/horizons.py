@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from kcompact.errors import KcompactError
 from kcompact.log.segment_reader import headers
@@ -31,21 +32,27 @@ class Horizons:
     passed: tuple[int, ...] = ()
 
 
-def read_horizons(plan: CleanPlan, *, most_batches: int = MOST_BATCHES) -> Horizons:
+def read_horizons(plan: CleanPlan, *, most_batches: int) -> Horizons:
     """Return the horizons in the closed segments of a log. Damage ends the look: other commands report it."""
     seen, is_complete = 0, False
     found: list[int] = []
+    segments = plan.log.segments[:-1]
+    all_headers = (headers(plan.log.file(each.log_name), end_position=each.size_bytes) for each in segments)
     with suppress(KcompactError, OSError):
-        for segment in plan.log.segments[:-1]:
-            file = plan.log.file(segment.log_name)
-            for _, header in headers(file, end_position=segment.size_bytes):
-                if seen == most_batches:
-                    return _horizons(plan, seen, found, is_complete=False)
-                seen += 1
-                if header.delete_horizon_ms is not None:
-                    found.append(header.delete_horizon_ms)
-        is_complete = True
-    return _horizons(plan, seen, found, is_complete=is_complete)
+        for _, header in chain.from_iterable(all_headers):
+            if seen == most_batches:
+                break
+            seen += 1
+            if header.delete_horizon_ms is not None:
+                found.append(header.delete_horizon_ms)
+        else:
+            is_complete = True
+    return Horizons(
+        batches=seen,
+        is_complete=is_complete,
+        waiting=tuple(sorted(each for each in found if each > plan.now_ms)),
+        passed=tuple(sorted(each for each in found if each <= plan.now_ms)),
+    )
 
 
 def read_all_horizons(plans: Sequence[CleanPlan]) -> list[Horizons | None]:
@@ -53,19 +60,8 @@ def read_all_horizons(plans: Sequence[CleanPlan]) -> list[Horizons | None]:
     left, logs = MOST_BATCHES, sum(plan.config.compacts for plan in plans)
     found: list[Horizons | None] = []
     for plan in plans:
-        if not plan.config.compacts:
-            found.append(None)
-            continue
-        one = read_horizons(plan, most_batches=left // logs)
-        left, logs = left - one.batches, logs - 1
+        one = read_horizons(plan, most_batches=left // logs) if plan.config.compacts else None
+        if one is not None:
+            left, logs = left - one.batches, logs - 1
         found.append(one)
     return found
-
-
-def _horizons(plan: CleanPlan, batches: int, found: Sequence[int], *, is_complete: bool) -> Horizons:
-    return Horizons(
-        batches=batches,
-        is_complete=is_complete,
-        waiting=tuple(sorted(each for each in found if each > plan.now_ms)),
-        passed=tuple(sorted(each for each in found if each <= plan.now_ms)),
-    )

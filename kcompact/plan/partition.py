@@ -108,13 +108,14 @@ def make_plan(
     directory: Path, config: TopicConfig, options: PlanOptions, *, log_dir: LogDir, moves: Sequence[Path]
 ) -> CleanPlan:
     """Return the plan of one partition; beside a running broker that of a moment. Raises KcompactError, OSError."""
-
-    def plan(log_dir: LogDir) -> CleanPlan:
-        return plan_partition(
+    return read_unchanged(
+        files_in(directory),
+        log_dir,
+        lambda current: plan_partition(
             directory,
             config,
             now_ms=options.now_ms,
-            log_dir=log_dir,
+            log_dir=current,
             high_watermark=options.high_watermark,
             use_log_end=options.use_log_end,
             force=options.force,
@@ -122,9 +123,8 @@ def make_plan(
             rebuild_indexes=options.rebuild_indexes,
             unclean=options.unclean,
             moves=moves,
-        )
-
-    return read_unchanged(files_in(directory), log_dir, plan)
+        ),
+    )
 
 
 def plan_despite_damage(

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,7 @@ from kcompact.config.metadata_log import read_meta_properties, read_topic_id
 from kcompact.errors import ConfigError, CorruptDataError, CorruptIndexError, RefusedError, storage_errors
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, leader_epochs_from, parse_leader_epochs
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, Suffix, TopicPartition, parse_directory
-from kcompact.log.directory import LogDir, PartitionLog, PerLogDir, read_log, read_log_dir
+from kcompact.log.directory import PartitionLog, PerLogDir, read_log, read_log_dir
 from kcompact.log.files import files_in
 from kcompact.log.segment_reader import headers
 from kcompact.log.unchanged_reading import read_unchanged
@@ -152,16 +151,22 @@ class Replicas:
                     _require_same_topic(directory, other)
                     found.append(_replica(other, self._log(other), own))
             except CorruptDataError as problem:
-                raise _unknown_end(other, problem) from problem
+                raise RefusedError(
+                    path=other,
+                    problem=f"the end of this replica is not known: {str(problem).splitlines()[0]}",
+                    hint=worded(
+                        "Nothing was changed. Repair the replica, or leave it out if it will be deleted and made anew."
+                    ),
+                ) from problem
         return found
 
     def _log(self, directory: Path) -> PartitionLog:
         """Return a log as its broker will have it."""
-        return read_unchanged(files_in(directory), self._log_dirs.of(directory), partial(_read_log, directory))
-
-
-def _read_log(directory: Path, log_dir: LogDir) -> PartitionLog:
-    return read_log(directory, log_dir=log_dir, as_recovered=True, accepts_future=True)
+        return read_unchanged(
+            files_in(directory),
+            self._log_dirs.of(directory),
+            lambda current: read_log(directory, log_dir=current, as_recovered=True, accepts_future=True),
+        )
 
 
 def _replica(directory: Path, log: PartitionLog, leader: Epochs) -> OtherReplica:
@@ -177,14 +182,6 @@ def _replica(directory: Path, log: PartitionLog, leader: Epochs) -> OtherReplica
     if truncation is Truncation.HIGH_WATERMARK and recorded is None:
         truncation = Truncation.LOG_START
     return replace(replica, fetches_from_offset=offset, truncation=truncation)
-
-
-def _unknown_end(directory: Path, problem: CorruptDataError) -> RefusedError:
-    return RefusedError(
-        path=directory,
-        problem=f"the end of this replica is not known: {str(problem).splitlines()[0]}",
-        hint=worded("Nothing was changed. Repair the replica, or leave it out if it will be deleted and made anew."),
-    )
 
 
 def _require_another(path: Path, partitions: dict[TopicPartition, Path], directories: Sequence[Path]) -> None:

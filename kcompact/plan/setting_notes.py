@@ -24,13 +24,13 @@ from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deciding_settings import deciding_assumptions
 from kcompact.plan.deletion import unknown_retention
+from kcompact.plan.discovery import MAX_NAMED_TOPICS
 from kcompact.plan.horizons import read_horizons
 from kcompact.plan.partition import assumed_retention
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import counted, shown, some_of
 
-_MAX_NAMED_TOPICS = 5
 _MAX_NAMED_DIRS = 2
 _MAX_DOUBTS = 3
 _MOST_HEADERS = 5_000
@@ -239,7 +239,7 @@ def _topics(plans: Iterable[CleanPlan]) -> list[str]:
 
 
 def _named(topics: Sequence[str]) -> str:
-    return some_of(list(map(shown, topics)), at_most=_MAX_NAMED_TOPICS)
+    return some_of(list(map(shown, topics)), at_most=MAX_NAMED_TOPICS)
 
 
 def _in_order(names: Iterable[str]) -> str:

@@ -50,11 +50,16 @@ def totals_of(entries: Iterable[PlannedPartition]) -> PlanTotals:
 
 def not_to_clean(entries: Iterable[PlannedPartition]) -> dict[str, list[PlannedPartition]]:
     """Return the partitions that are not eligible by their reason, the most frequent reason first."""
-    by_reason: dict[str, list[PlannedPartition]] = {}
-    for entry in entries:
-        if not entry.is_eligible:
-            by_reason.setdefault(entry.short_reason or NO_VERDICT, []).append(entry)
+    by_reason = _by_reason(entries, eligible=False)
     return dict(sorted(by_reason.items(), key=lambda item: -len(item[1])))
+
+
+def _by_reason(entries: Iterable[PlannedPartition], *, eligible: bool) -> dict[str, list[PlannedPartition]]:
+    found: dict[str, list[PlannedPartition]] = {}
+    for entry in entries:
+        if entry.is_eligible is eligible:
+            found.setdefault(entry.short_reason or NO_VERDICT, []).append(entry)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +82,9 @@ class ReasonTotals:
 def totals_by_reason(entries: Iterable[PlannedPartition]) -> list[ReasonTotals]:
     """Return the partitions by their verdict: those to be cleaned first, then the most frequent."""
     entries = list(entries)
-    eligible: dict[str, list[PlannedPartition]] = {}
-    for entry in entries:
-        if entry.is_eligible:
-            eligible.setdefault(str(entry.reason), []).append(entry)
     return [
         _of_reason(reason, those, eligible=is_eligible)
-        for is_eligible, by_reason in ((True, eligible), (False, not_to_clean(entries)))
+        for is_eligible, by_reason in ((True, _by_reason(entries, eligible=True)), (False, not_to_clean(entries)))
         for reason, those in by_reason.items()
     ]
 

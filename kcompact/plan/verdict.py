@@ -113,8 +113,8 @@ def verdict_on(
     cleanable_bytes: int,
     ratio: float,
     delay_ms: int,
-    force: bool = False,
-    include_internal: bool = False,
+    force: bool,
+    include_internal: bool,
 ) -> Ruling:
     """Return the verdict on a log whose cleanable section ends at `bound`.
 

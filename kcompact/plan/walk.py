@@ -283,15 +283,15 @@ class Planner:
         """Raise the error that keeps the ends of a partition's other replicas unknown."""
         self._replicas.of(directory)
 
-    def plan(self, directory: Path, *, log_dir: LogDir | None = None) -> CleanPlan:
-        """Return the plan of a partition, by default with the checkpoints that were read first."""
+    def plan(self, directory: Path) -> CleanPlan:
+        """Return the plan of a partition, with the checkpoints that were read first."""
         self.require_settings(directory)
         configured = self._configs[directory]
         plan = make_plan(
             directory,
             configured.config,
             self._options,
-            log_dir=log_dir or self.log_dirs.of(directory),
+            log_dir=self.log_dirs.of(directory),
             moves=self._moves(directory),
         )
         plan = replace(plan, replicas=self._replicas.of(directory))

@@ -44,7 +44,7 @@ def explanations_parts(
     found: Sequence[Explanation],
     space: Space,
     *,
-    left_out: Sequence[LeftOut] = (),
+    left_out: Sequence[LeftOut],
 ) -> list[Part]:
     """Return the explanations of the partitions that have a plan, dirtiest first, and the totals of all.
 
@@ -146,7 +146,9 @@ def _broker(explanation: Explanation) -> list[str]:
     cost = explanation.broker
     if not cost.bytes_rewritten:
         return []
-    passes = "an unknown number of passes" if cost.passes_at_most is None else _at_most(cost.passes_at_most, "pass")
+    passes = "an unknown number of passes"
+    if cost.passes_at_most is not None:
+        passes = "one pass" if cost.passes_at_most == 1 else f"up to {cost.passes_at_most:,} passes"
     keys = readable.counted(cost.keys_at_most, "key")
     share = f"{readable.counted(cost.threads, 'thread')} and the load factor {cost.load_factor:g}"
     lines = [
@@ -162,10 +164,6 @@ def _broker(explanation: Explanation) -> list[str]:
             f"{readable.size(cost.bytes_read_and_written)} read and written"
         )
     return lines
-
-
-def _at_most(count: int, noun: str) -> str:
-    return f"one {noun}" if count == 1 else f"up to {count:,} {noun}es"
 
 
 def _here(explanation: Explanation) -> list[str]:

@@ -201,8 +201,8 @@ def _prefixes(keys: LogKeys, *, print_data: bool) -> Iterator[Part]:
     prefixes = keys.prefixes
     assert prefixes is not None
     more = "" if prefixes.is_complete else " or more, too many to count each exactly"
-    prefix = "prefix" if prefixes.count == 1 else "prefixes"
-    yield lines(f"{prefixes.count:,} {prefix}{more}; keys without a separator count as one")
+    counted = readable.counted(prefixes.count, "prefix", "prefixes")
+    yield lines(f"{counted}{more}; keys without a separator count as one")
     whole_bytes = keys.counts.data_records.size_bytes
     for label, listed in (("most records", prefixes.most_records), ("most bytes", prefixes.most_bytes)):
         if not listed:

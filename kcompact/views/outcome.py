@@ -26,7 +26,7 @@ LINES_BELOW = 14
 """The lines of the report below the table, and of errors."""
 
 
-def outcome_parts(result: RoundResult, space: Space, *, is_dry_run: bool = False) -> list[Part]:
+def outcome_parts(result: RoundResult, space: Space, *, is_dry_run: bool) -> list[Part]:
     """Return Kafka's summary of each partition that was cleaned, if they are few, a table, and the totals."""
     listed = unlocked(result.partitions)
     if not listed:
@@ -110,13 +110,13 @@ def _ungrouped(value: float) -> str:
     return java_number(value).replace(",", "")
 
 
-def java_number(value: float, digits: int = 1) -> str:
+def java_number(value: float) -> str:
     """Return a number as Java's `%,.1f` prints it: grouped, half rounded up, `NaN` and `Infinity` by name."""
     if isnan(value):
         return "NaN"
     if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return f"{Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):,}"
+    return f"{Decimal(repr(value)).quantize(Decimal('0.1'), ROUND_HALF_UP):,}"
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -60,7 +60,7 @@ def plans_parts(
     entries: Sequence[PlannedPartition],
     space: Space,
     *,
-    left_out: Sequence[LeftOut] = (),
+    left_out: Sequence[LeftOut],
     applies_retention: bool = False,
 ) -> list[Part]:
     """Return the plans, what is left out beside them, and the totals. `applies_retention`: old segments are deleted.
@@ -301,7 +301,7 @@ def _left_out_line(left_out: Sequence[LeftOut]) -> str:
     sizes = [each.size_bytes for each in left_out]
     total = readable.size(sum(size_bytes or 0 for size_bytes in sizes))
     at_least = "at least " if None in sizes else ""
-    counted = "1 directory" if len(left_out) == 1 else f"{len(left_out):,} directories"
+    counted = readable.counted(len(left_out), "directory", "directories")
     return f"left out: {counted}, {at_least}{total}: {'; '.join(kinds)}"
 
 

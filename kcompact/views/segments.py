@@ -36,20 +36,13 @@ def facts_parts(plan: CleanPlan, entry: PlannedPartition) -> list[Part]:
     items = {
         "policy": policy_line(plan.config),
         "rules": release_line(plan.config),
-        "offsets": offsets_line(plan),
+        "offsets": f"log start {plan.log.log_start_offset}, first dirty {plan.first_dirty_offset}, "
+        f"first uncleanable {plan.first_uncleanable_offset}, last stable {plan.last_stable_offset}, "
+        f"high watermark {plan.high_watermark}, log end {plan.log.log_end_offset}",
         "ratio": f"{plan.cleanable_ratio:.4f}, {verdict}: {entry.reason}, {entry.explanation}",
     }
     facts = Items(items=tuple((cell(name), sentence) for name, sentence in items.items()), width=7)
     return [facts, log_scale(plan)] if plan.log.size_bytes else [facts]
-
-
-def offsets_line(plan: CleanPlan) -> str:
-    """Return the offsets that bound the sections of a log."""
-    return (
-        f"log start {plan.log.log_start_offset}, first dirty {plan.first_dirty_offset}, "
-        f"first uncleanable {plan.first_uncleanable_offset}, last stable {plan.last_stable_offset}, "
-        f"high watermark {plan.high_watermark}, log end {plan.log.log_end_offset}"
-    )
 
 
 def log_scale(plan: CleanPlan) -> LogScale:

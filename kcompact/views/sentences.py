@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.config.settings import Source, TopicConfig
@@ -14,9 +14,8 @@ from kcompact.plan.verdict import Reason
 from kcompact.release import ReleaseSource
 
 if TYPE_CHECKING:
-    from kcompact.errors import KcompactError
     from kcompact.log.segments import Segment
-    from kcompact.plan.walk import PlannedPartition
+    from kcompact.plan.walk import Entry, PlannedPartition
 
 
 # Configuration
@@ -91,14 +90,6 @@ def amount_of_bytes(segments: int, size_bytes: int) -> str:
 
 
 # Partitions
-
-
-class _WithError(Protocol):
-    @property
-    def error(self) -> KcompactError | None: ...
-
-
-Entry = TypeVar("Entry", bound=_WithError)
 
 
 def unlocked(entries: Iterable[Entry]) -> list[Entry]:

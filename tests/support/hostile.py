@@ -30,7 +30,7 @@ from kcompact.clean.scan import read_split
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.clean.write import _clean_split
 from kcompact.cleaner.copies import _resumed
-from kcompact.cli.output.dump import LineForm, batch_fields, line
+from kcompact.cli.output.dump import LineForm, header_fields, line
 from kcompact.config.broker_config import check_broker_properties
 from kcompact.config.layers import topic_config
 from kcompact.config.metadata_log import ORIGIN, dynamic_config, read_cluster_metadata
@@ -103,7 +103,7 @@ class Hostile:
         path.write_bytes(data)  # The checksums of old formats are read from the file again.
         form = LineForm(label="", file=LogFile.at(path), print_data=True)
         for one in parse_batches(data, file=""):
-            line(batch_fields(one))
+            line(header_fields(one.header, one.position, is_valid=True))
             with contextlib.suppress(KcompactError):
                 if one.header.is_control:
                     read_marker(one, file="")

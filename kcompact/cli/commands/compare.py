@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,6 @@ from kcompact.cli import options
 from kcompact.cli.failures import complain_of_each, delivered
 from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
-from kcompact.cli.signals import stop_request
 from kcompact.errors import KcompactError
 
 if TYPE_CHECKING:
@@ -120,7 +118,8 @@ def _directories(pairs: Pairs) -> list[Path]:
 
 def _show(answer: _Answer, *, as_json: bool) -> None:
     """Print the answer on standard output."""
-    from kcompact.cli.json.compare import COMPARE, WITH_BEFORE_START, WITH_PRINT_DATA
+    from kcompact.cli.json.compare import COMPARE, WITH_BEFORE_START
+    from kcompact.cli.json.fields import WITH_PRINT_DATA
     from kcompact.cli.output.printer import Printer
     from kcompact.compare.before_start import is_all_compared
     from kcompact.views.replicas import alone_parts, before_start_parts, replica_parts
@@ -198,32 +197,19 @@ def _alone(pairs: Pairs) -> list[tuple[TopicPartition, Path, list[Path] | None]]
 
 def _compared(pairs: Pairs, engine_options: EngineOptions, memory_bytes: int | None) -> Iterator[ComparedPartition]:
     """Yield the answer about each partition, with progress on a terminal."""
-    from kcompact.cleaner.engines import Engine
-    from kcompact.cli.output.stage_progress import KeysProgress
+    from kcompact.cli.output.stage_progress import executor_for
     from kcompact.compare.answer import ComparedPartition
-    from kcompact.log.directory import log_bytes
     from kcompact.plan.walk import LogDirs
 
-    with ExitStack() as stack, stop_request() as stop:
-        directories = _directories(pairs)
-        engine = Engine(engine_options, stack, bytes_to_read=log_bytes(directories), paths=directories)
-        if engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
-            streams.tell(str(engine.choice))
-        engine.check()
-        with stop.deferred():  # A signal must not interrupt the start halfway.
-            engine.begin()
-        executors = stack.enter_context(engine.executors(lambda note: streams.tell_notes([note])))
-        progress, log_dirs = KeysProgress(), LogDirs()
-        try:
-            for paired in pairs.paired:
-                try:
-                    if paired.error is not None:
-                        raise paired.error
-                    yield _compare_one(paired, pairs, log_dirs, executors(progress), memory_bytes)
-                except KcompactError as problem:
-                    yield ComparedPartition(topic_partition=paired.topic_partition, error=problem)
-        finally:
-            progress.end()
+    with executor_for(engine_options, _directories(pairs)) as executor:
+        log_dirs = LogDirs()
+        for paired in pairs.paired:
+            try:
+                if paired.error is not None:
+                    raise paired.error
+                yield _compare_one(paired, pairs, log_dirs, executor, memory_bytes)
+            except KcompactError as problem:
+                yield ComparedPartition(topic_partition=paired.topic_partition, error=problem)
 
 
 def _compare_one(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +15,16 @@ from kcompact.cli import options
 from kcompact.cli.failures import delivered
 from kcompact.cli.option_types import Separator, Time, When
 from kcompact.cli.output import streams
-from kcompact.cli.signals import stop_request
 from kcompact.errors import CorruptDataError, KcompactError
 
 if TYPE_CHECKING:
-    from kcompact.clean.stages import Executor, Progress
+    from kcompact.clean.stages import Executor
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.entries import KeysEntry, TopicKeys
     from kcompact.config.resolve import Configured
     from kcompact.keys.counts import CountOptions
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
-    from kcompact.plan.walk import LogDirs
 
 
 @options.command("keys")
@@ -77,8 +75,10 @@ def command(
       kcompact keys --older-than 90d --json /var/lib/kafka | jq '.partitions[].keys.old_keys'
     """
     from kcompact.cli.entries import KeysEntry, complain_of
-    from kcompact.cli.json.keys import KEYS, WITH_PRINT_DATA
+    from kcompact.cli.json.fields import WITH_PRINT_DATA
+    from kcompact.cli.json.keys import KEYS
     from kcompact.cli.output.entries import show_keys
+    from kcompact.cli.output.stage_progress import executor_for
     from kcompact.cli.question import named_in
     from kcompact.keys.counts import CountOptions
     from kcompact.plan.discovery import left_out
@@ -90,7 +90,8 @@ def command(
     _, named, directories, unusable = named_in(paths, KeysEntry, plan_options, refused_by="keys")
     notes = option_notes(directories, plan_options)
     streams.tell_notes(notes)
-    topics = _counted(directories, plan_options, count, engine)
+    with executor_for(engine, directories) as executor:
+        topics = list(_topics(directories, plan_options, count, executor)) if directories else []
     entries = [*(entry for topic in topics for entry in topic.entries), *unusable]
     doubts = [*running_notes(entries), *time_notes(entries, plan_options)]
     streams.tell_notes(doubts)
@@ -109,29 +110,6 @@ def command(
     return gravest_exit_code([entry.exit_code for entry in entries]) or lost
 
 
-def _counted(
-    directories: Sequence[Path], options: PlanOptions, count: CountOptions, engine_options: EngineOptions
-) -> list[TopicKeys]:
-    """Return the counts by topic, with progress on a terminal."""
-    from kcompact.cleaner.engines import Engine
-    from kcompact.cli.output.stage_progress import KeysProgress
-    from kcompact.log.directory import log_bytes
-
-    with ExitStack() as stack, stop_request() as stop:
-        engine = Engine(engine_options, stack, bytes_to_read=log_bytes(directories), paths=directories)
-        if directories and engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
-            streams.tell(str(engine.choice))
-        engine.check()
-        with stop.deferred():  # A signal must not interrupt the start halfway.
-            engine.begin()
-        executors = stack.enter_context(engine.executors(lambda note: streams.tell_notes([note])))
-        progress = KeysProgress()
-        try:
-            return list(_topics(directories, options, count, executors(progress), progress)) if directories else []
-        finally:
-            progress.end()
-
-
 def _age_ms(time: When, now_ms: int) -> int:
     """Return how old a record of this time is. Raises click.BadParameter for a time in the future."""
     age_ms = now_ms - time.before(now_ms)
@@ -141,18 +119,17 @@ def _age_ms(time: When, now_ms: int) -> int:
 
 
 def _topics(
-    directories: Sequence[Path], options: PlanOptions, count: CountOptions, executor: Executor, progress: Progress
+    directories: Sequence[Path], options: PlanOptions, count: CountOptions, executor: Executor
 ) -> Iterator[TopicKeys]:
+    """Yield the counts by topic."""
     from kcompact.log.directory import LogDir
     from kcompact.log.files import files_in
     from kcompact.log.unchanged_reading import read_unchanged
-    from kcompact.plan.walk import LogDirs
 
     configs = options.configs_of(directories)
     for topic, its_directories in _by_topic(directories):
-        log_dirs = LogDirs()
-        read = partial(_topic, topic, its_directories, configs, options, count, executor, progress)
-        running = next((each for each in map(_log_dir_of(log_dirs), its_directories) if each.is_running), None)
+        read = partial(_topic, topic, its_directories, configs, options, count, executor)
+        running = _running(its_directories)
         if running is None:
             yield read(LogDir(path=its_directories[0].parent))
             continue
@@ -176,16 +153,16 @@ def _by_topic(directories: Sequence[Path]) -> list[tuple[str, list[Path]]]:
     return [(topic, list(own.values())) for (topic, _), own in found.items() if own]
 
 
-def _log_dir_of(log_dirs: LogDirs) -> Callable[[Path], LogDir]:
-    from kcompact.log.directory import LogDir
+def _running(directories: Sequence[Path]) -> LogDir | None:
+    """Return the first log directory around some partitions that a broker runs on, None if there is none."""
+    from kcompact.plan.walk import LogDirs
 
-    def of(directory: Path) -> LogDir:
-        try:
-            return log_dirs.of(directory)
-        except KcompactError:  # Reported with each partition.
-            return LogDir(path=directory.parent, is_log_dir=True)
-
-    return of
+    log_dirs = LogDirs()
+    for directory in directories:
+        with suppress(KcompactError):  # Reported with each partition.
+            if (log_dir := log_dirs.of(directory)).is_running:
+                return log_dir
+    return None
 
 
 def _topic(
@@ -195,7 +172,6 @@ def _topic(
     options: PlanOptions,
     count: CountOptions,
     executor: Executor,
-    progress: Progress,
     _: LogDir,
 ) -> TopicKeys:
     from kcompact.cli.entries import KeysEntry, TopicKeys

@@ -91,7 +91,7 @@ def command(
       kcompact plan --compare min.cleanable.dirty.ratio=0.1 /var/lib/kafka
       kcompact plan --replica /mnt/broker-2/kafka /var/lib/kafka
     """
-    from kcompact.cli.entries import complain_of
+    from kcompact.cli.entries import complain_of, explanations_of
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import parse_override
     from kcompact.plan.discovery import left_out
@@ -111,7 +111,7 @@ def command(
         unusable=unusable,
         explains=explains,
         compared=compared,
-        explanations=_explanations(planned) if explains else {},
+        explanations=explanations_of(planned) if explains else {},
         comparisons=_comparisons(planned, plan_options, compared) if compared else {},
         held_back=held_back,
     )
@@ -141,16 +141,6 @@ def _with_held_back(
                 plan = noted(plan, [held_back.note(NoteCode.HELD_BACK_AT_MOST, plan)])
         found.append(replace(entry, plan=plan))
     return found, counts
-
-
-def _explanations(planned: Sequence[PlannedPartition]) -> dict[Path, Explanation]:
-    from kcompact.plan.explanation import explain_all
-    from kcompact.plan.horizons import read_all_horizons
-    from kcompact.plan.transactions import read_all_transactions
-
-    plans = [entry.plan for entry in planned if entry.plan is not None]
-    explanations = explain_all(plans, read_all_horizons(plans), read_all_transactions(plans))
-    return {each.plan.log.directory: each for each in explanations}
 
 
 def _comparisons(

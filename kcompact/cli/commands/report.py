@@ -77,6 +77,7 @@ def command(
       kcompact report /var/lib/kafka/orders-0
       kcompact report --topic 'orders*' -o orders.html /var/lib/kafka
     """
+    from kcompact.cli.entries import explanations_of
     from kcompact.keys.counts import CountOptions
     from kcompact.plan.run_notes import option_notes, plan_notes
     from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions
@@ -96,7 +97,9 @@ def command(
     facts = [*_detailed(facts[:MOST_DETAILED], plan_options, count), *facts[MOST_DETAILED:]]
     size_bytes = None
     if facts:
-        page = _page(paths, [*_explained(facts), *unusable], plan_options, notes, print_data=print_data)
+        explanations = explanations_of(facts)
+        explained = [replace(each, explained=explanations.get(each.directory)) for each in facts]
+        page = _page(paths, [*explained, *unusable], plan_options, notes, print_data=print_data)
         size_bytes = len(page.encode())
         if file == STANDARD_OUTPUT:
             streams.echo(page)
@@ -143,18 +146,6 @@ def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: Coun
             return [read_facts(each, options, count, progress=progress.of(each.directory)) for each in facts]
         finally:
             progress.end()
-
-
-def _explained(facts: Sequence[PartitionFacts]) -> list[PartitionFacts]:
-    """Return the partitions with the explanations of their plans."""
-    from kcompact.plan.explanation import explain_all
-    from kcompact.plan.horizons import read_all_horizons
-    from kcompact.plan.transactions import read_all_transactions
-
-    plans = [each.plan for each in facts if each.plan is not None]
-    explanations = explain_all(plans, read_all_horizons(plans), read_all_transactions(plans))
-    explained = {each.plan.log.directory: each for each in explanations}
-    return [replace(each, explained=explained.get(each.directory)) for each in facts]
 
 
 def _page(

@@ -57,7 +57,10 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
         if as_json:
             streams.echo(RESTORE.text(kept=kept, checked=only_check, partitions=entries))
         else:
-            _show(entries)
+            from kcompact.cli.output.entries import show_restore
+            from kcompact.cli.output.printer import Printer
+
+            show_restore(entries, Printer())
             if any(entry.status.startswith("restored") for entry in entries):
                 streams.tell_notes([_on_links(kept, entries)])
 
@@ -72,13 +75,6 @@ def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> Note:
     if missing:
         return Note.of(NoteCode.KEPT_NEEDED, path=shown(kept), names=some_of(missing, at_most=1))
     return Note.of(NoteCode.KEPT_RESTORED, path=shown(kept))
-
-
-def _show(entries: Sequence[RestoreEntry]) -> None:
-    from kcompact.cli.output.entries import show_restore
-    from kcompact.cli.output.printer import Printer
-
-    show_restore(entries, Printer())
 
 
 def _entry(

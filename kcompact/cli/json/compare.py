@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from operator import itemgetter
 from typing import Any
 
@@ -11,10 +10,13 @@ from kcompact.cli.json.fields import (
     INTEGER,
     STRING,
     TEXT,
+    WITH_PRINT_DATA,
     Document,
     Field,
     Shape,
     choice,
+    key_base64,
+    key_text,
     list_of,
     nullable,
 )
@@ -24,23 +26,7 @@ from kcompact.compare.before_start import Action
 from kcompact.format.names import TopicPartition
 from kcompact.keys.counts import key_hash
 
-WITH_PRINT_DATA = "with `--print-data`"
 WITH_BEFORE_START = "with `--before-start`"
-
-
-def _text(key: bytes | None) -> str | None:
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _encoded(key: bytes | None) -> str | None:
-    return None if key is None or _text(key) is not None else base64.b64encode(key).decode()
-
-
-def _each(function: Any) -> Any:
-    return lambda pair: function(pair[1])
 
 
 EXAMPLE = Shape(
@@ -50,10 +36,22 @@ EXAMPLE = Shape(
         "key_sha256",
         nullable(STRING),
         "the first 16 hexadecimal digits of the SHA-256 of the key; null if it cannot be read",
-        _each(lambda key: None if key is None else key_hash(key)),
+        lambda pair: None if pair[1] is None else key_hash(pair[1]),
     ),
-    Field("key", nullable(STRING), "the key; null if it is not UTF-8", _each(_text), given=WITH_PRINT_DATA),
-    Field("key_base64", nullable(STRING), "a key that is not UTF-8, else null", _each(_encoded), given=WITH_PRINT_DATA),
+    Field(
+        "key",
+        nullable(STRING),
+        "the key; null if it is not UTF-8",
+        lambda pair: key_text(pair[1]),
+        given=WITH_PRINT_DATA,
+    ),
+    Field(
+        "key_base64",
+        nullable(STRING),
+        "a key that is not UTF-8, else null",
+        lambda pair: key_base64(pair[1]),
+        given=WITH_PRINT_DATA,
+    ),
 )
 
 FINDING = Shape(

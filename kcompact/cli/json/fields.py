@@ -16,6 +16,7 @@ have the same fields. Only a field that is `given` with an option is absent with
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -102,10 +103,11 @@ def list_of(kind: Kind) -> Kind:
 def map_of(kind: Kind) -> Kind:
     """Return the kind of an object whose names are not those of fields."""
     write = kind.write
-    assert write is not None
     return Kind(
         {"type": "object", "additionalProperties": kind.schema},
-        lambda values, given: {str(name): write(each, given) for name, each in values.items()},
+        lambda values, given: {
+            str(name): each if write is None else write(each, given) for name, each in values.items()
+        },
         tuple((f".*{path}", shape) for path, shape in kind.inside),
     )
 
@@ -131,6 +133,22 @@ class Field:
     def read(self, reads: Callable[[str], Callable[[Any], Any]]) -> Callable[[Any], Any]:
         """Return the function that reads the value of the field; `reads` makes one of a name."""
         return self.source if callable(self.source) else reads(self.source or self.name)
+
+
+WITH_PRINT_DATA = "with `--print-data`"
+
+
+def key_text(key: bytes | None) -> str | None:
+    """Return a key as text, None without one and for one that is not UTF-8."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def key_base64(key: bytes | None) -> str | None:
+    """Return a key that is not UTF-8 in base64, None for any other."""
+    return None if key is None or key_text(key) is not None else base64.b64encode(key).decode()
 
 
 def tally(name: str, meaning: str) -> tuple[Field, Field]:

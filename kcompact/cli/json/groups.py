@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from kcompact.cli.entries import GroupsEntry
 from kcompact.cli.json.fields import INTEGER, STRING, Document, Field, Shape, choice, list_of, nullable
 from kcompact.cli.json.partitions import ERROR, IDENTITY, NOW_MS
-from kcompact.inspect.groups import GroupContents, GroupType
+from kcompact.inspect.groups import GroupType
 
 GROUP = Shape(
     "group",
@@ -31,10 +28,6 @@ LOG_GROUPS = Shape(
 )
 
 
-def _groups(entry: GroupsEntry) -> Sequence[GroupContents]:
-    return entry.groups.groups if entry.groups else ()
-
-
 GROUPS = Document(
     "groups",
     NOW_MS,
@@ -44,7 +37,12 @@ GROUPS = Document(
             Shape(
                 "partition",
                 IDENTITY,
-                Field("groups", list_of(GROUP), "the groups, the largest first", _groups),
+                Field(
+                    "groups",
+                    list_of(GROUP),
+                    "the groups, the largest first",
+                    lambda entry: entry.groups.groups if entry.groups else (),
+                ),
                 LOG_GROUPS.within("groups", or_null=True),
                 ERROR,
             )

@@ -98,10 +98,6 @@ def _segments(entry: InspectedPartition) -> list[InspectedSegment] | None:
     return [InspectedSegment(each, contents) for each, contents in zip(segments, found, strict=True)]
 
 
-def _leftovers(entry: InspectedPartition) -> list[str] | None:
-    return [*entry.plan.log.leftovers, *entry.plan.log.staging] if entry.plan else None
-
-
 INSPECTED = Shape(
     "inspected-partition",
     PLANNED,
@@ -113,7 +109,10 @@ INSPECTED = Shape(
     ),
     ERROR,
     Field(
-        "leftovers", nullable(list_of(STRING)), "names of files of interrupted work; null without a plan", _leftovers
+        "leftovers",
+        nullable(list_of(STRING)),
+        "names of files of interrupted work; null without a plan",
+        lambda entry: [*entry.plan.log.leftovers, *entry.plan.log.staging] if entry.plan else None,
     ),
     Shape(
         "files-of-partition",

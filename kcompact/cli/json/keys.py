@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
-from operator import attrgetter
-from typing import Any
-
 from kcompact.cli.json.fields import (
     BOOLEAN,
     INTEGER,
@@ -14,10 +9,13 @@ from kcompact.cli.json.fields import (
     NUMBER,
     STRING,
     TEXT,
+    WITH_PRINT_DATA,
     Document,
     Field,
     Shape,
     choice,
+    key_base64,
+    key_text,
     list_of,
     map_of,
     nullable,
@@ -26,8 +24,6 @@ from kcompact.cli.json.fields import (
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
 from kcompact.keys.counts import key_hash
 from kcompact.plan.clean_plan import Role
-
-WITH_PRINT_DATA = "with `--print-data`"
 
 # Counts
 
@@ -56,30 +52,6 @@ COUNTS = Shape(
 # Keys
 
 
-def _as_text(name: str) -> Callable[[Any], str | None]:
-    """Return a function that returns a key as text, None if it has none or is not UTF-8."""
-    key = attrgetter(name)
-
-    def text(value: Any) -> str | None:
-        try:
-            return None if (found := key(value)) is None else found.decode()
-        except UnicodeDecodeError:
-            return None
-
-    return text
-
-
-def _in_base64(name: str) -> Callable[[Any], str | None]:
-    """Return a function that returns a key that is not UTF-8 in base64, None for any other."""
-    key, text = attrgetter(name), _as_text(name)
-
-    def encoded(value: Any) -> str | None:
-        found = key(value)
-        return None if found is None or text(value) is not None else base64.b64encode(found).decode()
-
-    return encoded
-
-
 def _key(name: str, *, optional: str = "") -> tuple[Field, ...]:
     """Return the fields of a key. `optional` says when it is null."""
     null = f"; {optional}" if optional else ""
@@ -92,13 +64,17 @@ def _key(name: str, *, optional: str = "") -> tuple[Field, ...]:
             lambda each: None if (key := getattr(each, name)) is None else key_hash(key),
         ),
         Field(
-            name, nullable(STRING), f"the {name}; null if it is not UTF-8{null}", _as_text(name), given=WITH_PRINT_DATA
+            name,
+            nullable(STRING),
+            f"the {name}; null if it is not UTF-8{null}",
+            lambda each: key_text(getattr(each, name)),
+            given=WITH_PRINT_DATA,
         ),
         Field(
             f"{name}_base64",
             nullable(STRING),
             f"a {name} that is not UTF-8, else null",
-            _in_base64(name),
+            lambda each: key_base64(getattr(each, name)),
             given=WITH_PRINT_DATA,
         ),
     )

@@ -242,18 +242,13 @@ REPLICA = Shape(
 )
 
 
-def _planned_replicas(entry: PlannedPartition) -> list[PlannedReplica] | None:
-    plan = entry.plan
-    return None if plan is None else [PlannedReplica(plan, replica) for replica in plan.replicas]
-
-
 REPLICAS = Shape(
     "replicas",
     Field(
         "replicas",
         nullable(list_of(REPLICA)),
         "one for each `--replica`; null without a plan",
-        _planned_replicas,
+        lambda entry: [PlannedReplica(entry.plan, each) for each in entry.plan.replicas] if entry.plan else None,
         given=WITH_REPLICA,
     ),
     Field(
@@ -334,9 +329,15 @@ LEFT_OUT = Shape(
 )
 
 
-def answer(name: str, shape: Shape, meaning: str = "null for a partition that could not be read") -> Field:
+def answer(name: str, shape: Shape) -> Field:
     """Return the partitions of a command that answers one question about each, with the answer under its name."""
-    partition = Shape("partition", IDENTITY, Field(name, nullable(shape), meaning), PARTITION_NOTES, ERROR)
+    partition = Shape(
+        "partition",
+        IDENTITY,
+        Field(name, nullable(shape), "null for a partition that could not be read"),
+        PARTITION_NOTES,
+        ERROR,
+    )
     return Field("partitions", list_of(partition), "an object for each partition")
 
 

@@ -14,7 +14,6 @@ from kcompact.cli.json.fields import (
     TEXT,
     Document,
     Field,
-    Kind,
     Shape,
     choice,
     list_of,
@@ -24,8 +23,6 @@ from kcompact.cli.json.fields import (
 from kcompact.search.files import Content
 from kcompact.search.findings import Place
 from kcompact.search.statement import METHOD, UNKNOWN, Outcome
-
-_COUNT = Kind(INTEGER.schema, lambda count, _: count)
 
 PLACE = Shape(
     "found-place",
@@ -39,7 +36,7 @@ KEY = Shape(
     "searched-key",
     Field("digest", STRING, "HMAC-SHA-256 of the key with the salt, in hexadecimal digits"),
     Field("outcome", choice(Outcome), "what the search has shown"),
-    Field("found", map_of(_COUNT), "how often the key was found, by place", "hits"),
+    Field("found", map_of(INTEGER), "how often the key was found, by place", "hits"),
     Field("files", INTEGER, "in how many files", "found.files"),
     Field("places", list_of(PLACE), "the first places"),
 )

@@ -18,7 +18,7 @@ from kcompact.cli.json.fields import (
     nullable,
 )
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
-from kcompact.inspect.transactions import State, Transaction, TransactionReport
+from kcompact.inspect.transactions import State, Transaction
 from kcompact.log.producer_state import Producer
 
 TRANSACTION = Shape(
@@ -179,10 +179,6 @@ TOMBSTONES = Shape(
 )
 
 
-def _without_records(report: TransactionReport) -> int:
-    return report.totals[State.EMPTIED].transactions + report.totals[State.GONE].transactions
-
-
 LOG_TRANSACTIONS = Shape(
     "transactions",
     Field(
@@ -197,7 +193,12 @@ LOG_TRANSACTIONS = Shape(
         "aborted transactions of which the log has records",
         lambda report: report.totals[State.ABORTED].transactions,
     ),
-    Field("empty", INTEGER, "markers whose transactions have no record left", _without_records),
+    Field(
+        "empty",
+        INTEGER,
+        "markers whose transactions have no record left",
+        lambda report: sum(report.totals[state].transactions for state in (State.EMPTIED, State.GONE)),
+    ),
     Field("open", INTEGER, "transactions without a marker", lambda report: len(report.open)),
     Field("hanging", INTEGER, "open transactions that hang", lambda report: len(report.hanging)),
     Field("last_stable_offset", INTEGER, "as of the partition"),

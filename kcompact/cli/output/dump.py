@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format import legacy
-from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
+from kcompact.format.batch import Batch, Header, Record, read_records
 from kcompact.format.codec import Codec
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.messages.control_records import decode_quorum_record
@@ -152,13 +152,8 @@ def _first_line(name: str) -> str:
 # Fields
 
 
-def batch_fields(batch: Batch) -> dict[str, Any]:
-    """Return a batch under the names that `DumpLogSegments` prints, in its order."""
-    return header_fields(batch.header, batch.position, is_valid=_is_valid(batch))
-
-
 def header_fields(header: Header, position: int, *, is_valid: bool) -> dict[str, Any]:
-    """Return the header of a batch at a position of its file, as `batch_fields`."""
+    """Return the header of a batch at a position of its file under the names that `DumpLogSegments` prints."""
     end = {
         "position": position,
         _timestamp_type(header): header.max_timestamp,
@@ -223,15 +218,6 @@ def _checksums_inside(file: LogFile, position: int, size_bytes: int) -> dict[int
     return dict(zip(offsets, legacy.checksums_of(entries), strict=True))
 
 
-def _is_valid(batch: Batch) -> bool:
-    """Return whether the checksum of a batch is right."""
-    try:
-        verify_crc(batch, file="")
-    except CorruptBatchError:
-        return False
-    return True
-
-
 def _timestamp_type(header: Header) -> str:
     if header.magic == 0:
         return "NoTimestampType"
@@ -259,9 +245,9 @@ def _is_printable(content: str) -> bool:
     return content.isprintable() or all(char.isprintable() or char in "\t\r\n" for char in content)
 
 
-def compact(fields: Mapping[str, Any]) -> str:
-    """Return fields as JSON in the way of Kafka's tools."""
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+def compact(content: object) -> str:
+    """Return fields, or a single value, as JSON in the way of Kafka's tools."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 # A log file

@@ -12,21 +12,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from kcompact.cli.output.dump import raw_field
+from kcompact.cli.output.dump import compact, raw_field
 from kcompact.format.batch import Record
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted
 
 _CONFLUENT_MAGIC = 0
 _CONFLUENT_HEADER = struct.Struct(">bi")
-
-
-def _utf8(data: bytes) -> str:
-    return data.decode()
-
-
-def _hex(data: bytes) -> str:
-    return data.hex()
 
 
 def _base64(data: bytes) -> str:
@@ -80,8 +72,8 @@ def _confluent(data: bytes) -> dict[str, Any]:
 
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "utf8": _utf8,
-    "hex": _hex,
+    "utf8": bytes.decode,
+    "hex": bytes.hex,
     "base64": _base64,
     "int": _int,
     "long": _long,
@@ -143,4 +135,4 @@ class FieldDecoder:
             return raw_field(field, data)
         if self._as_json or isinstance(decoded, str):
             return {field: decoded}
-        return {field: json.dumps(decoded, ensure_ascii=False, separators=(",", ":"))}
+        return {field: compact(decoded)}

@@ -5,7 +5,6 @@ A file is refused before anything is read, and it is there under its name only w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 import numpy as np
 
 from kcompact.cli.output import streams
+from kcompact.cli.output.dump import compact
 from kcompact.errors import UnsupportedError
 from kcompact.export.columns import Extra, Source
 from kcompact.export.files import new_file, require_new
@@ -255,7 +255,7 @@ def _decoded_text(decoder: FieldDecoder | None, field: str, data: bytes, offset:
         value = decoder.decoded(field, data, offset)
     except ValueError:
         return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return value if isinstance(value, str) else compact(value)
 
 
 def _what(key: bytes | None, value: bytes | None, *, is_control: bool) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.clean.stages import Progress, RoundProgress
+from kcompact.clean.stages import Executor, Progress, RoundProgress
 from kcompact.cli.output import streams
 from kcompact.cli.output.progress import Counter, Shown, bars_if_long
-from kcompact.cli.signals import StopRequest
+from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.notes import Note
 
 if TYPE_CHECKING:
+    from kcompact.cleaner.engines import EngineOptions
     from kcompact.cleaner.outcome import PartitionOutcome
 
 _VERBS = {"scan": "reading", "count": "counting", "write": "rewriting"}
@@ -92,3 +94,24 @@ class KeysProgress(Progress):
 
     def end(self) -> None:
         self._counter.end()
+
+
+@contextmanager
+def executor_for(options: EngineOptions, directories: Sequence[Path]) -> Iterator[Executor]:
+    """Yield the executor for a command that reads all records of some partitions, with progress on a terminal."""
+    from kcompact.cleaner.engines import Engine
+    from kcompact.log.directory import log_bytes
+
+    with ExitStack() as stack, stop_request() as stop:
+        engine = Engine(options, stack, bytes_to_read=log_bytes(directories), paths=directories)
+        if directories and engine.choice.name == "spark" and engine.choice.why:  # Its start takes seconds.
+            streams.tell(str(engine.choice))
+        engine.check()
+        with stop.deferred():  # A signal must not interrupt the start halfway.
+            engine.begin()
+        executors = stack.enter_context(engine.executors(lambda note: streams.tell_notes([note])))
+        progress = KeysProgress()
+        try:
+            yield executors(progress)
+        finally:
+            progress.end()
