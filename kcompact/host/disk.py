@@ -132,7 +132,7 @@ def _shared_bytes(fd: int) -> int:
 
     Rule: `struct fiemap` of Linux.
 
-    None where the file system has no map of extents: those with reflinks or snapshots have one, unless they are named
+    Zero where the file system has no map of extents: those with reflinks or snapshots have one, unless they are named
     above.
     """
     shared_bytes = start = 0
