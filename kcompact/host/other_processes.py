@@ -327,7 +327,11 @@ class Process:
 def processes_with(*words: str) -> Iterator[Process]:
     """Yield the other processes whose command line contains one of the words, in the order of their ids."""
     wanted = [os.fsencode(word) for word in words]
-    for pid in sorted(_processes()):
+    try:
+        pids = sorted(int(name) for name in os.listdir(PROC) if name.isdigit())  # noqa: PTH208 - only the names
+    except OSError:
+        return
+    for pid in pids:
         directory = PROC / str(pid)
         with suppress(OSError):  # It has ended, or it is hidden.
             line = (directory / "cmdline").read_bytes()
