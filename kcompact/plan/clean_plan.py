@@ -144,8 +144,9 @@ def bounds_of(
     if config.min_compaction_lag_ms > 0:
         old_until_ms = now_ms - config.min_compaction_lag_ms
         closed = log.segments_between(log.first_dirty_offset, log.active_segment.base_offset)
-        too_young = [segment.base_offset for segment in closed if segment.largest_timestamp_ms > old_until_ms]
-        bounds += [Bound(offset, Reason.MIN_COMPACTION_LAG) for offset in too_young[:1]]
+        too_young = next((segment for segment in closed if segment.largest_timestamp_ms > old_until_ms), None)
+        if too_young is not None:
+            bounds.append(Bound(too_young.base_offset, Reason.MIN_COMPACTION_LAG))
     return tuple(sorted(bounds, key=lambda bound: bound.offset))  # Of equal ones the first named decides.
 
 
