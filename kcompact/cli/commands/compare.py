@@ -119,7 +119,7 @@ def _directories(pairs: Pairs) -> list[Path]:
 def _show(answer: _Answer, *, as_json: bool) -> None:
     """Print the answer on standard output."""
     from kcompact.cli.json.compare import COMPARE, WITH_BEFORE_START
-    from kcompact.cli.json.fields import WITH_PRINT_DATA
+    from kcompact.cli.json.keys import WITH_PRINT_DATA
     from kcompact.cli.output.printer import Printer
     from kcompact.compare.before_start import is_all_compared
     from kcompact.views.replicas import alone_parts, before_start_parts, replica_parts

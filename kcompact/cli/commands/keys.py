@@ -75,8 +75,7 @@ def command(
       kcompact keys --older-than 90d --json /var/lib/kafka | jq '.partitions[].keys.old_keys'
     """
     from kcompact.cli.entries import KeysEntry, complain_of
-    from kcompact.cli.json.fields import WITH_PRINT_DATA
-    from kcompact.cli.json.keys import KEYS
+    from kcompact.cli.json.keys import KEYS, WITH_PRINT_DATA
     from kcompact.cli.output.entries import show_keys
     from kcompact.cli.output.stage_progress import executor_for
     from kcompact.cli.question import named_in

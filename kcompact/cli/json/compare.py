@@ -10,21 +10,18 @@ from kcompact.cli.json.fields import (
     INTEGER,
     STRING,
     TEXT,
-    WITH_PRINT_DATA,
     Document,
     Field,
     Shape,
     choice,
-    key_base64,
-    key_text,
     list_of,
     nullable,
 )
+from kcompact.cli.json.keys import key_fields
 from kcompact.compare import findings
 from kcompact.compare.answer import Verdict
 from kcompact.compare.before_start import Action
 from kcompact.format.names import TopicPartition
-from kcompact.keys.counts import key_hash
 
 WITH_BEFORE_START = "with `--before-start`"
 
@@ -32,26 +29,7 @@ WITH_BEFORE_START = "with `--before-start`"
 EXAMPLE = Shape(
     "compared-key",
     Field("offset", INTEGER, "of a record of the key", lambda pair: pair[0]),
-    Field(
-        "key_sha256",
-        nullable(STRING),
-        "the first 16 hexadecimal digits of the SHA-256 of the key; null if it cannot be read",
-        lambda pair: None if pair[1] is None else key_hash(pair[1]),
-    ),
-    Field(
-        "key",
-        nullable(STRING),
-        "the key; null if it is not UTF-8",
-        lambda pair: key_text(pair[1]),
-        given=WITH_PRINT_DATA,
-    ),
-    Field(
-        "key_base64",
-        nullable(STRING),
-        "a key that is not UTF-8, else null",
-        lambda pair: key_base64(pair[1]),
-        given=WITH_PRINT_DATA,
-    ),
+    *key_fields("key", itemgetter(1), optional="null if it cannot be read"),
 )
 
 FINDING = Shape(

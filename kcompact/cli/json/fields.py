@@ -16,7 +16,6 @@ have the same fields. Only a field that is `given` with an option is absent with
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -133,22 +132,6 @@ class Field:
     def read(self, reads: Callable[[str], Callable[[Any], Any]]) -> Callable[[Any], Any]:
         """Return the function that reads the value of the field; `reads` makes one of a name."""
         return self.source if callable(self.source) else reads(self.source or self.name)
-
-
-WITH_PRINT_DATA = "with `--print-data`"
-
-
-def key_text(key: bytes | None) -> str | None:
-    """Return a key as text, None without one and for one that is not UTF-8."""
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def key_base64(key: bytes | None) -> str | None:
-    """Return a key that is not UTF-8 in base64, None for any other."""
-    return None if key is None or key_text(key) is not None else base64.b64encode(key).decode()
 
 
 def tally(name: str, meaning: str) -> tuple[Field, Field]:

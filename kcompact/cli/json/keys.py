@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
 from kcompact.cli.json.fields import (
     BOOLEAN,
     INTEGER,
@@ -9,13 +14,10 @@ from kcompact.cli.json.fields import (
     NUMBER,
     STRING,
     TEXT,
-    WITH_PRINT_DATA,
     Document,
     Field,
     Shape,
     choice,
-    key_base64,
-    key_text,
     list_of,
     map_of,
     nullable,
@@ -24,6 +26,8 @@ from kcompact.cli.json.fields import (
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
 from kcompact.keys.counts import key_hash
 from kcompact.plan.clean_plan import Role
+
+WITH_PRINT_DATA = "with `--print-data`"
 
 # Counts
 
@@ -52,7 +56,20 @@ COUNTS = Shape(
 # Keys
 
 
-def _key(name: str, *, optional: str = "") -> tuple[Field, ...]:
+def _text(key: bytes | None) -> str | None:
+    """Return a key as text, None without one and for one that is not UTF-8."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _base64(key: bytes | None) -> str | None:
+    """Return a key that is not UTF-8 in base64, None for any other."""
+    return None if key is None or _text(key) is not None else base64.b64encode(key).decode()
+
+
+def key_fields(name: str, read: Callable[[Any], bytes | None], *, optional: str = "") -> tuple[Field, ...]:
     """Return the fields of a key. `optional` says when it is null."""
     null = f"; {optional}" if optional else ""
     sha256 = nullable(STRING) if optional else STRING
@@ -61,20 +78,20 @@ def _key(name: str, *, optional: str = "") -> tuple[Field, ...]:
             f"{name}_sha256",
             sha256,
             f"the first 16 hexadecimal digits of the SHA-256 of the {name}{null}",
-            lambda each: None if (key := getattr(each, name)) is None else key_hash(key),
+            lambda each: None if (key := read(each)) is None else key_hash(key),
         ),
         Field(
             name,
             nullable(STRING),
             f"the {name}; null if it is not UTF-8{null}",
-            lambda each: key_text(getattr(each, name)),
+            lambda each: _text(read(each)),
             given=WITH_PRINT_DATA,
         ),
         Field(
             f"{name}_base64",
             nullable(STRING),
             f"a {name} that is not UTF-8, else null",
-            lambda each: key_base64(getattr(each, name)),
+            lambda each: _base64(read(each)),
             given=WITH_PRINT_DATA,
         ),
     )
@@ -82,7 +99,7 @@ def _key(name: str, *, optional: str = "") -> tuple[Field, ...]:
 
 KEY = Shape(
     "key",
-    *_key("key"),
+    *key_fields("key", attrgetter("key")),
     Field("versions", INTEGER, "all records of the key"),
     Field("bytes", INTEGER, "the bytes of these", "size_bytes"),
 )
@@ -100,7 +117,7 @@ SHARED_KEY = Shape("shared-key", KEY, Field("directories", list_of(TEXT), "the p
 
 PREFIX = Shape(
     "prefix",
-    *_key("prefix", optional="null in the row of the keys without the separator"),
+    *key_fields("prefix", attrgetter("prefix"), optional="null in the row of the keys without the separator"),
     Field("keys", INTEGER, "the different keys"),
     *tally("records", "their records that a reader of committed records sees"),
     *tally("live_keys", "the live keys"),
