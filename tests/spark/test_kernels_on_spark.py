@@ -78,6 +78,12 @@ def test_another_package_is_refused_before_anything_of_its_job_is_read(monkeypat
         Shipped.opened(data)
 
 
+def test_a_package_that_says_more_of_itself_is_another_one() -> None:
+    later = sealed((("99.0", library_sha256(), "more"), sealed(None)))
+    with pytest.raises(EngineError, match=r"the driver has kcompact 99\.0"):
+        Shipped.opened(later)
+
+
 def _of_another_version() -> None:
     raise AttributeError("a class that only another version has")
 

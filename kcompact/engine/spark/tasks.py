@@ -143,8 +143,8 @@ class Shipped(NamedTuple):
 
         The package comes first and alone: another version may not be able to read the rest.
         """
-        package, rest = opened(data, source=BETWEEN_PROCESSES)
-        follow_driver(Package(*package[:2]))  # A later version may say more of itself.
+        (version, machine_code, *_), rest = opened(data, source=BETWEEN_PROCESSES)  # A later version may say more.
+        follow_driver(Package(version, machine_code))
         shipped: Shipped = _opened(rest)
         return shipped
 
