@@ -32,6 +32,7 @@ from kcompact.format import index
 from kcompact.format.checksum import crc32c
 from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
+from kcompact.host.descriptors import closed_after
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
@@ -135,16 +136,14 @@ def indexes_by_kernel(
 
 def _append_parts(target: Path, parts: Sequence[Path], dir_fd: int, pace: Pace) -> None:
     """Append the parts to the target and sync it. All are in the open staging directory."""
-    descriptor = os.open(target.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
-    try:
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closed_after(os.open(target.name, flags, dir_fd=dir_fd)) as descriptor:
         os.lseek(descriptor, 0, os.SEEK_END)
         for part in parts:
             with open_regular(part, dir_fd=dir_fd) as source:
                 _append_file(descriptor, source, target, pace)
             os.unlink(part.name, dir_fd=dir_fd)  # Frees its space before the next part is copied.
         sync(descriptor, path=target)
-    finally:
-        os.close(descriptor)
 
 
 def _append_file(descriptor: int, source: OpenLocalFile, target: Path, pace: Pace) -> None:
@@ -166,12 +165,9 @@ def _append_file(descriptor: int, source: OpenLocalFile, target: Path, pace: Pac
 
 
 def _staged_bytes(name: str, path: Path, dir_fd: int, data: bytes) -> StagedFile:
-    descriptor = create(path, dir_fd=dir_fd)
-    try:
+    with closed_after(create(path, dir_fd=dir_fd)) as descriptor:
         write_all(descriptor, data, path=path)
         sync(descriptor, path=path)
-    finally:
-        os.close(descriptor)
     with open_regular(path, dir_fd=dir_fd) as opened, storage_errors(path, "read back"):
         # Read from the disk, not from the page cache.
         os.posix_fadvise(opened.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

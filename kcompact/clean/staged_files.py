@@ -26,6 +26,7 @@ from kcompact.format.batch import Batch, computed_crc_of, legacy_entries, parse_
 from kcompact.format.checksum import crc32c
 from kcompact.format.text_lines import LONG_MAX
 from kcompact.host import turns
+from kcompact.host.descriptors import closed_after
 from kcompact.host.throttle import Pace
 from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, open_regular
@@ -86,13 +87,11 @@ class StagingDirectory:
             raise self._replaced() from None
         except OSError as problem:
             raise storage_error(self.path, problem) from None
-        try:
+        with closed_after(fd):
             status = os.fstat(fd)
             if status.st_ino != self.inode or self.device not in (None, status.st_dev):
                 raise self._replaced()
             yield fd
-        finally:
-            os.close(fd)
 
     def _replaced(self) -> LogChangedError:
         return LogChangedError(path=self.path, problem="is no longer the directory that kcompact created")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kcompact.config.client.stores import Identity, certificates_in, identity_in, read_identity, read_trust
 from kcompact.errors import ConfigError
+from kcompact.host.descriptors import closed_after
 
 SSL_SECRETS = {"ssl.truststore.password", "ssl.keystore.password", "ssl.keystore.key", "ssl.key.password"}
 
@@ -166,17 +167,15 @@ def _exclude(where: str, name: str, location: Path | None) -> None:
 
 def _load_identity(context: ssl.SSLContext, identity: Identity, where: str) -> None:
     """Load a key and its certificates. OpenSSL takes them from a file only: one in memory, which has no name."""
-    descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
     try:
-        os.write(descriptor, identity.pem.encode())
-        # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=identity.password or "")
+        with closed_after(os.memfd_create("identity", os.MFD_CLOEXEC)) as descriptor:
+            os.write(descriptor, identity.pem.encode())
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=identity.password or "")
     except ssl.SSLError as problem:
         is_encrypted = "ENCRYPTED" in identity.pem.partition("\n")[0]
         why = "ssl.key.password is wrong or missing" if is_encrypted else f"unusable ({_reason(problem)})"
         raise ConfigError(path=where, problem=f"the private key of the key store: {why}") from None
-    finally:
-        os.close(descriptor)
 
 
 # What is wrong with a connection, and what to set, from the errors of OpenSSL

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from kcompact.host.descriptors import closed_after
 from kcompact.host.process_end import undone_at_abrupt_end
 
 PREFIX = "kcompact-spark-"
@@ -131,8 +132,6 @@ def _remove_if_ownerless(directory: Path) -> None:
         # `rmdir` removes only an empty directory: its process was killed before it made the lock file.
         directory.rmdir()
         return
-    try:
+    with closed_after(descriptor):
         if try_lock(descriptor):
             _remove(directory)
-    finally:
-        os.close(descriptor)
