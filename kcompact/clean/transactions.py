@@ -35,6 +35,7 @@ from kcompact.log.transaction_index import (
     Transactions,
     aborted_by_markers,
     aborted_of_segments,
+    contradictions,
     judged,
     read_transaction_index,
 )
@@ -135,16 +136,22 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
         SegmentTransactions(_index_file(log, segment), aborted[segment.base_offset], batches[segment.base_offset])
         for segment in plan.segments
     ]
-    judge = judged(segments, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
+    transactions = judged(segments, log_start_offset=log.log_start_offset)
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
     later = AbortedTxnColumns.of(
         *(aborted[segment.base_offset] for segment in log.segments[len(plan.segments) :])
     ).table
     reaching_back = later[later[:, c.ENTRY_FIRST_OFFSET] < plan.first_uncleanable_offset]
     end_offset = int(reaching_back[:, c.ENTRY_LAST_OFFSET].max(initial=-1)) + 1
-    for segment, rows in _later_batches(plan, judge.transactions, end_offset):
-        file, entries = _index_file(log, segment), aborted[segment.base_offset]
-        for problem in judge.contradictions(file, entries, rows, judged_end=end_offset):
+    for segment, rows in _later_batches(plan, transactions, end_offset):
+        for problem in contradictions(
+            transactions,
+            _index_file(log, segment),
+            aborted[segment.base_offset],
+            rows,
+            log_start_offset=log.log_start_offset,
+            judged_end=end_offset,
+        ):
             raise problem
 
 
@@ -187,12 +194,15 @@ def collect(
 
     The search begins with the segment of `start_offset`. As in Kafka, entries are compared with the log start, not with
     `start_offset`. Kafka ends the search after the first entry whose last stable offset is at or above `end_offset`:
-    in a sound log no later entry matters. Here all entries are read, so that no last stable offset can hide one.
-    Rule: `LocalLog.collectAbortedTransactions`.
+    in a leader's log no later entry matters. Here all entries are read, so that no last stable offset can hide one, and
+    none that hides a later transaction is returned: a reader of the new `.txnindex` would stop at it. A lower one only
+    lets it read on. Rule: `LocalLog.collectAbortedTransactions`.
     """
     first = max((base for base in aborted if base <= start_offset), default=None)
     bases = [] if first is None else sorted(base for base in aborted if base >= first)
     found = AbortedTxnColumns.of(*(aborted[base] for base in bases)).table
+    later_first_offsets = np.minimum.accumulate(found[::-1, c.ENTRY_FIRST_OFFSET])[::-1][1:]
+    found[:-1, c.ENTRY_LAST_STABLE_OFFSET] = np.minimum(found[:-1, c.ENTRY_LAST_STABLE_OFFSET], later_first_offsets)
     is_near = (found[:, c.ENTRY_LAST_OFFSET] >= log.log_start_offset) & (found[:, c.ENTRY_FIRST_OFFSET] < end_offset)
     return AbortedTxnColumns(found[is_near])
 
@@ -210,7 +220,7 @@ def _excluded_from_map(
         skipped = []
         for table in batches[segment.base_offset]:
             read = table[table[:, c.TXN_LAST_OFFSET] >= start_offset]
-            is_data = read[:, c.TXN_KIND] == c.DATA
+            is_data = read[:, c.TXN_KIND] >= c.EMPTY_DATA
             skipped.append(read[tracker.decide(read).is_discardable & is_data, c.TXN_BASE_OFFSET])
         excluded_from_map[segment.base_offset] = _joined(skipped)
     return excluded_from_map
@@ -332,7 +342,7 @@ class TransactionTracker:
         """Return what `see_data` and `see_marker` return for the next batches."""
         is_discardable, kept = np.zeros(len(batches), np.bool_), []
         for row, batch in enumerate(rows_of(batches)):
-            if batch.kind == c.DATA:
+            if batch.kind >= c.EMPTY_DATA:
                 is_discardable[row] = self.see_data(batch)
                 continue
             is_discardable[row], entry = self.see_marker(batch)

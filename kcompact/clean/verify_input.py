@@ -100,7 +100,7 @@ def verify_control_types(scanned: Sequence[Scanned]) -> None:
     """
     for split, _, summary, _ in scanned:
         kinds = summary.transactional.kinds
-        is_unknown = (kinds < c.ABORT) | (kinds > max(QUORUM_TYPES)) & (kinds < c.DATA)
+        is_unknown = (kinds < c.ABORT) | (kinds > max(QUORUM_TYPES)) & (kinds < c.NO_RECORD)
         if is_unknown.any():
             row = summary.transactional.table[is_unknown][0]
             raise UnsupportedError(

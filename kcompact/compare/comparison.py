@@ -255,7 +255,7 @@ def _not_committed(replicas: Sequence[Replica], fork_offsets: Sequence[int]) -> 
         if fork_offset < MAX_OFFSET:  # Above its fork only its own markers count.
             others = (each.transactions_below(min(fork_offset, fork)) for each, fork in forked if each is not replica)
             ends = TransactionEnds.of_tables([replica.transactions, *others])
-        data = replica.transactions[replica.transactions[:, c.TXN_KIND] == c.DATA]
+        data = replica.transactions[replica.transactions[:, c.TXN_KIND] >= c.EMPTY_DATA]
         offsets = data[:, c.TXN_BASE_OFFSET]
         is_committed = ends.of_transactional(data[:, c.TXN_PRODUCER_ID], offsets) == Outcome.COMMITTED
         is_unknown = np.isin(offsets, without)

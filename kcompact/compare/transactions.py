@@ -92,13 +92,13 @@ def wrong_transactions(
     markers = _markers_of(tables)
     data = []
     for table in tables:
-        own = table[table[:, c.TXN_KIND] == c.DATA]
-        ids, offsets = own[:, c.TXN_PRODUCER_ID], own[:, c.TXN_BASE_OFFSET]
+        batches = table[table[:, c.TXN_KIND] >= c.EMPTY_DATA]
+        ids, offsets = batches[:, c.TXN_PRODUCER_ID], batches[:, c.TXN_BASE_OFFSET]
         # Below the fork the same offset is the same marker.
         its_markers = np.flatnonzero(np.isin(markers[:, c.TXN_BASE_OFFSET], table[:, c.TXN_BASE_OFFSET]))
         following = _following(markers[its_markers], ids, offsets)
         own_rows = np.append(its_markers, -1)[following]
-        data.append(_Data(own, _following(markers, ids, offsets), own_rows))
+        data.append(_Data(batches, _following(markers, ids, offsets), own_rows))
     found: list[WrongTransaction] = []
     for number, replica in enumerate(replicas):
         own = [

@@ -14,14 +14,14 @@ from itertools import islice
 
 from kcompact.errors import CorruptDataError, CorruptIndexError, CorruptTransactionIndexError
 from kcompact.format import index
-from kcompact.format.names import MAX_OFFSET, FileName, Suffix
+from kcompact.format.names import FileName, Suffix
 from kcompact.inspect.contents import SegmentContents, file_size
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, first_of, of_error
 from kcompact.inspect.verified_segment import OffsetPositions, VerifiedSegment
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import Files, LogFile
 from kcompact.log.index_files import read_offset_index, read_time_index
-from kcompact.log.transaction_index import TransactionIndexJudge, read_transaction_index
+from kcompact.log.transaction_index import Transactions, contradictions, read_transaction_index
 from kcompact.log.transactions import read_transaction_tables, rows_of_all
 
 
@@ -185,23 +185,17 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
         yield from transaction_findings(
             [(log.file(segment.log_name), segment.size_bytes) for segment in segments],
             log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
         )
 
 
-def transaction_findings(
-    logs: Iterable[tuple[LogFile, int]],
-    *,
-    log_start_offset: int = 0,
-    log_end_offset: int = MAX_OFFSET,
-) -> Iterator[Finding]:
+def transaction_findings(logs: Iterable[tuple[LogFile, int]], *, log_start_offset: int = 0) -> Iterator[Finding]:
     """Yield the contradictions between log files, in log order, and the `.txnindex` files beside them.
 
     Ends with the first index that has many: every entry of a large file may be wrong.
     Each log file comes with the size up to which it is read: a broker may be appending to it.
     Raises StorageError, RefusedError.
     """
-    judge = TransactionIndexJudge(log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+    transactions = Transactions()
     for log, size_bytes in logs:
         file = log.with_suffix(Suffix.TXN_INDEX)
         try:
@@ -214,9 +208,9 @@ def transaction_findings(
             entries = read_transaction_index(file) if file.exists() else ()
         except CorruptDataError as problem:
             yield of_error(problem)
-            deque(judge.transactions.abort_markers(batches), maxlen=0)
+            deque(transactions.abort_markers(batches), maxlen=0)
             continue
-        found = iter(judge.contradictions(file, entries, batches))
+        found = contradictions(transactions, file, entries, batches, log_start_offset=log_start_offset)
         yield from map(of_error, islice(found, MOST_LISTED))
         one_more = next(found, None)
         if one_more is not None:

@@ -123,23 +123,26 @@ TXN_COLUMNS = 4
 
 ABORT, COMMIT = 0, 1
 """The kind of a marker, a 16-bit number. The other control types of Kafka have other numbers."""
-DATA, NO_RECORD, UNREAD = 1 << 15, (1 << 15) + 1, (1 << 15) + 2
-"""Kinds of what is no marker: a data batch; a control batch without its record; one that the definition must read."""
+NO_RECORD, UNREAD, EMPTY_DATA, DATA = range(1 << 15, (1 << 15) + 4)
+"""Kinds of what is no marker: a control batch without its record; one that the definition must read; a data batch
+without records, and one with records."""
 
-MARKER_COLUMNS = 5
+MARKER_COLUMNS = 6
 (
     MARKER_PRODUCER_ID,
     MARKER_OFFSET,
     MARKER_FIRST_BATCH,
     MARKER_PREVIOUS,
     MARKER_LAST_STABLE_OFFSET,
-) = range(5)
+    MARKER_HAS_RECORDS,
+) = range(6)
 """The columns of a table of ABORT markers: the fields of `log.transaction_index.AbortMarker`, -1 for none."""
 
 ENTRY_PRODUCER_ID, ENTRY_FIRST_OFFSET, ENTRY_LAST_OFFSET, ENTRY_LAST_STABLE_OFFSET = range(4)
 """The columns of a table of `.txnindex` entries."""
 
-OPEN_FIRST, OPEN_NEXT, OPEN_PREVIOUS, ENDED_AT = range(4)
+OPEN_COLUMNS = 5
+OPEN_FIRST, OPEN_NEXT, OPEN_PREVIOUS, ENDED_AT, OPEN_HAS_RECORDS = range(5)
 """The columns of the state of `follow_transactions`, a row for each producer and one more.
 
 The open transactions are a ring in the order of their first offsets. The last row is its beginning and its end.
@@ -147,9 +150,6 @@ The open transactions are a ring in the order of their first offsets. The last r
 
 ABORTED_ENTRY, OBSERVED, COMMITTED = range(3)
 """The columns of the state of `decide_transactions`, a row for each producer: see `clean.transactions`."""
-
-STABLE_OFFSET, STABLE_PRODUCER_ID, STABLE_FILE, STABLE_NUMBER = range(4)
-"""The columns of the entries with the greatest last stable offsets, two rows; the offset -1 is none."""
 
 # The codecs, as in the attributes of a batch.
 

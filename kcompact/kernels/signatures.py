@@ -147,11 +147,7 @@ KERNELS = {
         *(_written("state", "i64", 2), _written("markers", "i64", 2)),
         results="markers code",
     ),
-    "judge_entries": _signature(
-        *(_read("markers", "i64", 2), _ENTRIES, _number("file"), _number("start_offset"), _number("log_end_offset")),
-        _written("stable", "i64", 2),
-        results="code",
-    ),
+    "judge_entries": _signature(*(_read("markers", "i64", 2), _ENTRIES, _number("start_offset")), results="code"),
     "decide_transactions": _signature(
         *(_TRANSACTIONAL, _read("producers", "i64"), _ENTRIES, _read("entry_producers", "i64"), _number("next_entry")),
         *(_written("state", "i64", 2), _written("is_discardable", "u8"), _written("kept", "i64")),

@@ -62,7 +62,7 @@ class LogState:
     def learn(self, batches: PackedTables) -> bool:
         """Take over how transactions end by the markers of the log; return whether that is news."""
         tables = np.concatenate([table_of(()), *batches])
-        data = tables[tables[:, c.TXN_KIND] == c.DATA]
+        data = tables[tables[:, c.TXN_KIND] >= c.EMPTY_DATA]
         outcomes = TransactionEnds.of_tables([tables]).of_transactional(
             data[:, c.TXN_PRODUCER_ID], data[:, c.TXN_BASE_OFFSET]
         )

@@ -13,7 +13,11 @@ A cleaning drops the data of an aborted transaction first, and its entry and mar
 of its transaction may have an entry. Rules: `ProducerAppendInfo.appendEndTxnMarker`, `LogSegment.updateProducerState`,
 `CleanedTransactionMetadata.onControlBatchRead`.
 
-`Transactions` and `TransactionIndexJudge` are the definitions. The kernels follow and judge tables of batches.
+A last stable offset proves nothing and decides nothing: that of a follower's entry may lie behind later transactions
+of the same fetch, or behind the end of a log that was truncated since (`UnifiedLog.append`,
+`TransactionIndex.truncateTo`).
+
+`Transactions` and `contradictions` are the definitions. The kernels follow and judge tables of batches.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ class AbortMarker(NamedTuple):
     `first_batch` is the base offset of the transaction's first batch, None if the log has none. `previous_marker` is
     the offset of the producer's marker before, NO_MARKER if there is none. `last_stable_offset` is the first batch of
     the oldest transaction of another producer that is open at the marker, or else the offset after the marker.
+    `has_records`: some batch of the transaction has records.
     """
 
     producer_id: int
@@ -52,18 +57,25 @@ class AbortMarker(NamedTuple):
     first_batch: int | None
     previous_marker: int
     last_stable_offset: int
+    has_records: bool
 
 
 class Transactions:
     """Follows the transactions of a log from batch to batch, in log order.
 
     `opened` has the first offsets of the transactions that are open before the first batch, by producer and in their
-    order; `ended` has the offsets of the last markers.
+    order, `with_records` the producers of those that have records; `ended` has the offsets of the last markers.
     """
 
-    def __init__(self, opened: Mapping[int, int] | None = None, ended: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        opened: Mapping[int, int] | None = None,
+        with_records: Iterable[int] = (),
+        ended: Mapping[int, int] | None = None,
+    ) -> None:
         # In the order of the first offsets, because each transaction is added at its first batch.
         self._open: OrderedDict[int, int] = OrderedDict(opened or {})
+        self._with_records = set(with_records)
         self._ended: dict[int, int] = dict(ended or {})
 
     @property
@@ -79,8 +91,10 @@ class Transactions:
         for base_offset, _, producer_id, kind in batches:
             if producer_id < 0:
                 continue
-            if kind == c.DATA:
+            if kind >= c.EMPTY_DATA:
                 self._open.setdefault(producer_id, base_offset)
+                if kind == c.DATA:
+                    self._with_records.add(producer_id)
             elif kind in (c.ABORT, c.COMMIT):
                 first_batch = self._open.pop(producer_id, None)
                 if kind == c.ABORT:
@@ -90,7 +104,9 @@ class Transactions:
                         first_batch=first_batch,
                         previous_marker=self._ended.get(producer_id, NO_MARKER),
                         last_stable_offset=next(iter(self._open.values()), base_offset + 1),
+                        has_records=producer_id in self._with_records,
                     )
+                self._with_records.discard(producer_id)
                 self._ended[producer_id] = base_offset
 
 
@@ -134,105 +150,57 @@ class IndexEntry(NamedTuple):
         )
 
 
-class TransactionIndexJudge:
-    """Compares the `.txnindex` files of a log with its markers, segment by segment in log order.
+def contradictions(
+    transactions: Transactions,
+    file: LogFile,
+    entries: Sequence[AbortedTxn],
+    batches: Iterable[TransactionBatch],
+    *,
+    log_start_offset: int,
+    judged_end: int | None = None,
+) -> Iterator[CorruptTransactionIndexError]:
+    """Yield how the entries of a segment's `.txnindex` contradict its batches, and those of the segments before.
 
-    What lies below the log start is not judged: nobody reads it. `transactions` are those of the batches so far,
-    `most_stable` the entries with the greatest last stable offsets so far, of two producers.
+    `transactions` are those of the batches so far. What lies below the log start is not judged: nobody reads it. A
+    transaction without a record needs no entry: Kafka's cleaner may lose that of one that is left with an empty batch.
+    `batches` may end before the segment does. Then entries whose markers are at or above `judged_end` are left out.
+    Rule: `LocalLog.collectAbortedTransactions`.
     """
-
-    def __init__(
-        self,
-        *,
-        log_start_offset: int,
-        log_end_offset: int,
-        transactions: Transactions | None = None,
-        most_stable: Iterable[IndexEntry] = (),
-    ) -> None:
-        self.transactions = transactions or Transactions()
-        self._log_start_offset = log_start_offset
-        self._log_end_offset = log_end_offset
-        self._most_stable = list(most_stable)
-
-    def contradictions(
-        self,
-        file: LogFile,
-        entries: Sequence[AbortedTxn],
-        batches: Iterable[TransactionBatch],
-        *,
-        judged_end: int | None = None,
-    ) -> Iterator[CorruptTransactionIndexError]:
-        """Yield how the entries of a segment's index contradict its batches, and those of the segments before.
-
-        `batches` may end before the segment does. Then entries whose markers are at or above `judged_end` are left
-        out.
-        """
-        placed = (IndexEntry(entry, file, number) for number, entry in enumerate(entries))
-        waiting = (each for each in placed if each.entry.last_offset >= self._log_start_offset)
-        current = next(waiting, None)
-        visible = (batch for batch in batches if batch.last_offset >= self._log_start_offset)
-        for marker in self.transactions.abort_markers(visible):
-            while current is not None and current.entry.last_offset < marker.offset:
-                yield _without_marker(current)
-                current = next(waiting, None)
-            if current is not None and current.entry.last_offset == marker.offset:
-                yield from self._compared(current, marker)
-                current = next(waiting, None)
-            elif marker.first_batch is not None:
-                yield _without_entry(file, marker)
-            if marker.first_batch is not None:
-                yield from self._hides_later(marker, marker.first_batch)
-        while current is not None and (judged_end is None or current.entry.last_offset < judged_end):
+    placed = (IndexEntry(entry, file, number) for number, entry in enumerate(entries))
+    waiting = (each for each in placed if each.entry.last_offset >= log_start_offset)
+    current = next(waiting, None)
+    visible = (batch for batch in batches if batch.last_offset >= log_start_offset)
+    for marker in transactions.abort_markers(visible):
+        while current is not None and current.entry.last_offset < marker.offset:
             yield _without_marker(current)
             current = next(waiting, None)
+        if current is not None and current.entry.last_offset == marker.offset:
+            yield from _compared(current, marker)
+            current = next(waiting, None)
+        elif marker.has_records:
+            yield _without_entry(file, marker)
+    while current is not None and (judged_end is None or current.entry.last_offset < judged_end):
+        yield _without_marker(current)
+        current = next(waiting, None)
 
-    def _compared(self, placed: IndexEntry, marker: AbortMarker) -> Iterator[CorruptTransactionIndexError]:
-        """Yield how an entry contradicts the marker at its last offset."""
-        entry = placed.entry
-        if entry.producer_id != marker.producer_id:
-            yield placed.contradiction(
-                f"is of producer {entry.producer_id}, but the ABORT marker at offset {marker.offset} is of producer "
-                f"{marker.producer_id}"
-            )
-            return
-        if entry.first_offset <= marker.previous_marker:
-            yield placed.contradiction(
-                f"first offset {entry.first_offset} is not above the marker at offset {marker.previous_marker}, "
-                f"which ended the transaction before of producer {entry.producer_id}"
-            )
-        elif marker.first_batch is not None and entry.first_offset > marker.first_batch:
-            yield placed.contradiction(
-                f"first offset {entry.first_offset} is above the transaction's first batch, at {marker.first_batch}"
-            )
-        if not 0 <= entry.last_stable_offset <= self._log_end_offset:
-            yield placed.contradiction(
-                f"last stable offset {entry.last_stable_offset} is not in a log that ends at {self._log_end_offset}"
-            )
-            return
-        self._remember(placed)
 
-    def _remember(self, placed: IndexEntry) -> None:
-        """Keep the entries with the greatest last stable offsets: the greatest, and that of any other producer."""
-        ranked = sorted([placed, *self._most_stable], key=lambda each: -each.entry.last_stable_offset)
-        others = [each for each in ranked if each.entry.producer_id != ranked[0].entry.producer_id]
-        self._most_stable = [ranked[0], *others[:1]]
-
-    def _hides_later(self, marker: AbortMarker, first_batch: int) -> Iterator[CorruptTransactionIndexError]:
-        """Yield an entry of another producer whose last stable offset hides a transaction that was aborted later.
-
-        A reader of offsets up to the last stable offset stops its search at that entry. An entry of the same producer
-        may do so in a sound log: a replica appends several transactions at once, and `findNextIncompleteTxn` passes
-        over those of the producer itself.
-        """
-        for placed in self._most_stable:
-            entry = placed.entry
-            if entry.producer_id != marker.producer_id and entry.last_stable_offset > first_batch:
-                yield placed.contradiction(
-                    f"last stable offset {entry.last_stable_offset} hides the transaction of producer "
-                    f"{marker.producer_id} from offset {first_batch} on, aborted at offset {marker.offset}"
-                )
-                self._most_stable = []
-                return
+def _compared(placed: IndexEntry, marker: AbortMarker) -> Iterator[CorruptTransactionIndexError]:
+    """Yield how an entry contradicts the marker at its last offset."""
+    entry = placed.entry
+    if entry.producer_id != marker.producer_id:
+        yield placed.contradiction(
+            f"is of producer {entry.producer_id}, but the ABORT marker at offset {marker.offset} is of producer "
+            f"{marker.producer_id}"
+        )
+    elif entry.first_offset <= marker.previous_marker:
+        yield placed.contradiction(
+            f"first offset {entry.first_offset} is not above the marker at offset {marker.previous_marker}, "
+            f"which ended the transaction before of producer {entry.producer_id}"
+        )
+    elif marker.first_batch is not None and entry.first_offset > marker.first_batch:
+        yield placed.contradiction(
+            f"first offset {entry.first_offset} is above the transaction's first batch, at {marker.first_batch}"
+        )
 
 
 def _without_marker(placed: IndexEntry) -> CorruptTransactionIndexError:
@@ -294,7 +262,7 @@ class CompiledTransactions:
         import numpy as np
 
         self._producers, self._start_offset = producers, start_offset
-        self._state = np.full((len(producers) + 1, 4), -1, np.int64)
+        self._state = np.full((len(producers) + 1, c.OPEN_COLUMNS), -1, np.int64)
         self._state[-1, [c.OPEN_NEXT, c.OPEN_PREVIOUS]] = len(producers)
 
     def abort_markers(self, batches: Table) -> Table:
@@ -317,46 +285,28 @@ class CompiledTransactions:
         """Return the definition in the same state."""
         import numpy as np
 
-        opened, ended = {}, np.flatnonzero(self._state[:-1, c.ENDED_AT] >= 0).tolist()
+        opened, with_records, ended = {}, [], np.flatnonzero(self._state[:-1, c.ENDED_AT] >= 0).tolist()
         number = ring = len(self._producers)
         while (number := int(self._state[number, c.OPEN_NEXT])) != ring:
             opened[self._producers.id_of(number)] = int(self._state[number, c.OPEN_FIRST])
-        return Transactions(opened, {self._producers.id_of(each): int(self._state[each, c.ENDED_AT]) for each in ended})
+            if self._state[number, c.OPEN_HAS_RECORDS]:
+                with_records.append(self._producers.id_of(number))
+        return Transactions(
+            opened,
+            with_records,
+            {self._producers.id_of(each): int(self._state[each, c.ENDED_AT]) for each in ended},
+        )
 
+    def agree(self, entries: Sequence[AbortedTxn], batches: Iterable[Table]) -> bool:
+        """Return whether the entries of the next segment's index agree with its batches.
 
-class CompiledJudge:
-    """Compares the `.txnindex` files of a log with its markers: the kernel of `TransactionIndexJudge`."""
-
-    def __init__(self, producers: ProducerNumbers, *, log_start_offset: int, log_end_offset: int) -> None:
+        The kernel of `contradictions`.
+        """
         import numpy as np
 
-        self.transactions = CompiledTransactions(producers, start_offset=log_start_offset)
-        self._log_start_offset, self._log_end_offset = log_start_offset, log_end_offset
-        self._stable = np.full((2, 4), -1, np.int64)
-        self._files = 0
-
-    def agrees(self, entries: Sequence[AbortedTxn], batches: Iterable[Table]) -> bool:
-        """Return whether the entries of the next segment's index agree with its batches and with what came before."""
-        import numpy as np
-
-        markers = np.concatenate(
-            [np.empty((0, c.MARKER_COLUMNS), np.int64), *map(self.transactions.abort_markers, batches)]
-        )
-        code = kernels.judge_entries(
-            markers,
-            AbortedTxnColumns.of(entries).table,
-            self._files,
-            self._log_start_offset,
-            self._log_end_offset,
-            self._stable,
-        )
-        self._files += 1
+        found = [np.empty((0, c.MARKER_COLUMNS), np.int64), *map(self.abort_markers, batches)]
+        code = kernels.judge_entries(np.concatenate(found), AbortedTxnColumns.of(entries).table, self._start_offset)
         return bool(code == c.DONE)
-
-    def most_stable(self) -> list[tuple[int, int]]:
-        """Return the entries with the greatest last stable offsets: the number of the segment, that of the entry."""
-        known = self._stable[self._stable[:, c.STABLE_OFFSET] >= 0]
-        return [(file, number) for file, number in known[:, [c.STABLE_FILE, c.STABLE_NUMBER]].tolist()]
 
 
 # The segments of a log, by the kernels or by the definitions
@@ -379,28 +329,16 @@ def aborted_of_segments(segments: Sequence[Iterable[Table]]) -> tuple[list[Seque
     return [aborted_by_markers(transactions, rows_of_all(batches)) for batches in segments], transactions
 
 
-def judged(
-    segments: Sequence[SegmentTransactions], *, log_start_offset: int, log_end_offset: int
-) -> TransactionIndexJudge:
-    """Return the judge after these segments. Raises CorruptTransactionIndexError for the first contradiction."""
+def judged(segments: Sequence[SegmentTransactions], *, log_start_offset: int) -> Transactions:
+    """Return the transactions after these segments. Raises CorruptTransactionIndexError for the first contradiction."""
     if kernels.in_use():
-        compiled = CompiledJudge(
-            ProducerNumbers.in_tables(chain.from_iterable(each.batches for each in segments)),
-            log_start_offset=log_start_offset,
-            log_end_offset=log_end_offset,
-        )
-        if all(compiled.agrees(each.entries, each.batches) for each in segments):
-            return TransactionIndexJudge(
-                log_start_offset=log_start_offset,
-                log_end_offset=log_end_offset,
-                transactions=compiled.transactions.as_definition(),
-                most_stable=[
-                    IndexEntry(segments[at].entries[number], segments[at].file, number)
-                    for at, number in compiled.most_stable()
-                ],
-            )
-    judge = TransactionIndexJudge(log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+        producers = ProducerNumbers.in_tables(chain.from_iterable(each.batches for each in segments))
+        compiled = CompiledTransactions(producers, start_offset=log_start_offset)
+        if all(compiled.agree(each.entries, each.batches) for each in segments):
+            return compiled.as_definition()
+    transactions = Transactions()
     for file, entries, batches in segments:
-        for problem in judge.contradictions(file, entries, rows_of_all(batches)):
+        rows = rows_of_all(batches)
+        for problem in contradictions(transactions, file, entries, rows, log_start_offset=log_start_offset):
             raise problem
-    return judge
+    return transactions

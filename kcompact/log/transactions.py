@@ -45,7 +45,8 @@ _WINDOW_BYTES = 64 << 10
 class TransactionBatch(NamedTuple):
     """A transactional or a control batch.
 
-    `kind` is that of its marker, such as `columns.ABORT`; or DATA, or NO_RECORD for a control batch without its record.
+    `kind` is that of its marker, such as `columns.ABORT`; NO_RECORD for a control batch without its record; else DATA,
+    or EMPTY_DATA for a batch without records.
     """
 
     base_offset: int
@@ -60,7 +61,7 @@ def of_headers(batches: Iterable[BatchHeader]) -> Iterator[TransactionBatch]:
         if header.is_control:
             kind = c.NO_RECORD if marker is None else marker.kind
         elif header.is_transactional:
-            kind = c.DATA
+            kind = c.DATA if header.records_count else c.EMPTY_DATA
         else:
             continue
         yield TransactionBatch(header.base_offset, header.last_offset, header.producer_id, kind)

@@ -21,7 +21,7 @@ from kcompact.format.names import MAX_OFFSET, Suffix, file_name, log_bases, log_
 from kcompact.log.batch_headers import BatchHeader, read_headers
 from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import verified_batches
-from kcompact.log.transaction_index import TransactionIndexJudge
+from kcompact.log.transaction_index import Transactions, contradictions
 from kcompact.log.transactions import of_headers
 from kcompact.swap.open_directory import OpenDirectory
 
@@ -60,13 +60,15 @@ def index_problem(directory: OpenDirectory, files: Files, bases: Collection[int]
     judged. Raises CorruptDataError if a segment is damaged or contradicts its `.index`, RefusedError, StorageError.
     """
     logs = log_bases(files)
-    judge = TransactionIndexJudge(log_start_offset=0, log_end_offset=max(logs, default=0))
+    transactions = Transactions()
     for base in logs[:-1]:
         is_judged = base in bases and file_name(base, Suffix.INDEX) in files
-        problems = judge.contradictions(
+        problems = contradictions(
+            transactions,
             LogFile.at(directory.path / file_name(base, Suffix.TXN_INDEX)),
             _aborted(directory, files, base) if is_judged else (),
             of_headers(_headers(directory, files, base)),
+            log_start_offset=0,
         )
         wrong = list(problems)  # All of them, so that the transactions are followed to the end of the segment.
         if not is_judged:

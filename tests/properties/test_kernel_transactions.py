@@ -18,23 +18,22 @@ from kcompact.clean.transactions import CompiledTracker, TransactionTracker
 from kcompact.format.batch import Record, build, parse_batches, sealed
 from kcompact.format.codec import Codec
 from kcompact.format.index import AbortedTxn
-from kcompact.kernels import ABORT, COMMIT, DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
+from kcompact.kernels import ABORT, COMMIT, DATA, EMPTY_DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.files import LogFile
 from kcompact.log.transaction_index import (
-    CompiledJudge,
     CompiledTransactions,
     ProducerNumbers,
-    TransactionIndexJudge,
     Transactions,
     aborted_by_markers,
+    contradictions,
 )
 from kcompact.log.transactions import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 from tests.support import strategies
 from tests.support.kernel_inputs import array, same_offsets
 from tests.support.kernel_inputs import table_of as batches_of
 
-KINDS = [DATA, DATA, DATA, ABORT, ABORT, COMMIT, NO_RECORD, 2, 5, -1]
+KINDS = [DATA, DATA, EMPTY_DATA, ABORT, ABORT, COMMIT, NO_RECORD, 2, 5, -1]
 HISTORIES = 600
 FILE = Path(f"{0:020d}.txnindex")
 
@@ -45,7 +44,6 @@ class History(NamedTuple):
     segments: list[list[TransactionBatch]]
     entries: list[list[AbortedTxn]]
     log_start_offset: int
-    log_end_offset: int
 
     @property
     def tables(self) -> list[Table]:
@@ -77,11 +75,11 @@ def history_of(dice: random.Random, *, wrong: bool = False) -> History:
         for segment_entries in entries:
             for number, entry in enumerate(segment_entries):
                 if dice.random() < 0.5:
-                    name = dice.choice(["producer_id", "first_offset", "last_stable_offset"])
+                    name = dice.choice(["producer_id", "first_offset"])
                     segment_entries[number] = entry._replace(**{name: dice.choice(numbers)})
             if segment_entries and dice.random() < 0.2:
                 segment_entries.pop(dice.randrange(len(segment_entries)))
-    return History(segments, entries, dice.choice([0, 0, 0, offset // 2]), offset)
+    return History(segments, entries, dice.choice([0, 0, 0, offset // 2]))
 
 
 def histories(*, wrong: bool = False) -> Iterator[History]:
@@ -124,7 +122,8 @@ def test_abort_markers() -> None:
             ]
             assert compiled.abort_markers(table).tolist() == expected
             state = compiled.as_definition()
-            assert (list(state._open.items()), state._ended) == (list(definition._open.items()), definition._ended)
+            assert list(state._open.items()) == list(definition._open.items())
+            assert (state._with_records, state._ended) == (definition._with_records, definition._ended)
 
 
 def test_the_entries_that_markers_give() -> None:
@@ -138,16 +137,13 @@ def test_the_entries_that_markers_give() -> None:
 def test_the_judge() -> None:
     sound = 0
     for history in histories(wrong=True):
-        start, end = history.log_start_offset, history.log_end_offset
-        definition = TransactionIndexJudge(log_start_offset=start, log_end_offset=end)
-        compiled = CompiledJudge(producers_of(history), log_start_offset=start, log_end_offset=end)
+        start = history.log_start_offset
+        definition, compiled = Transactions(), CompiledTransactions(producers_of(history), start_offset=start)
         for batches, entries in zip(history.segments, history.entries, strict=True):
-            problems = list(definition.contradictions(LogFile.at(FILE), entries, batches))
-            assert compiled.agrees(entries, [table_of(batches)]) == (not problems)
+            problems = list(contradictions(definition, LogFile.at(FILE), entries, batches, log_start_offset=start))
+            assert compiled.agree(entries, [table_of(batches)]) == (not problems)
             if problems:
                 break
-            most_stable = [history.entries[file][at] for file, at in compiled.most_stable()]
-            assert most_stable == [placed.entry for placed in definition._most_stable]
         else:
             sound += 1
     assert HISTORIES // 4 < sound < HISTORIES * 3 // 4
@@ -202,7 +198,7 @@ def test_what_is_found_in_a_split(data: bytes) -> None:
 
 def test_the_kernels_stop_at_the_end_of_an_array() -> None:
     batches = table_of([TransactionBatch(0, 0, 7, DATA), TransactionBatch(1, 1, 7, ABORT)])
-    state, markers = np.full((2, 4), -1, np.int64), np.empty((0, MARKER_COLUMNS), np.int64)
+    state, markers = np.full((2, kernels.OPEN_COLUMNS), -1, np.int64), np.empty((0, MARKER_COLUMNS), np.int64)
     state[1, [kernels.OPEN_NEXT, kernels.OPEN_PREVIOUS]] = 1
     numbers = np.zeros(2, np.int64)
     assert kernels.follow_transactions(batches, numbers, 0, state, markers) == (0, kernels.FULL)

@@ -18,16 +18,17 @@ from kcompact.kernels.columns import (
     DAMAGED,
     DATA,
     DONE,
+    EMPTY_DATA,
     ENDED_AT,
     ENTRY_FIRST_OFFSET,
     ENTRY_LAST_OFFSET,
-    ENTRY_LAST_STABLE_OFFSET,
     ENTRY_PRODUCER_ID,
     FULL,
     HEADER_BYTES,
     IO_ERROR,
     LAST_OFFSET,
     MARKER_FIRST_BATCH,
+    MARKER_HAS_RECORDS,
     MARKER_LAST_STABLE_OFFSET,
     MARKER_OFFSET,
     MARKER_PREVIOUS,
@@ -35,6 +36,7 @@ from kcompact.kernels.columns import (
     NO_RECORD,
     OBSERVED,
     OPEN_FIRST,
+    OPEN_HAS_RECORDS,
     OPEN_NEXT,
     OPEN_PREVIOUS,
     PRODUCER_ID,
@@ -42,10 +44,6 @@ from kcompact.kernels.columns import (
     SECTION_END,
     SECTION_START,
     SIZE,
-    STABLE_FILE,
-    STABLE_NUMBER,
-    STABLE_OFFSET,
-    STABLE_PRODUCER_ID,
     TRANSACTIONAL_BIT,
     TXN_BASE_OFFSET,
     TXN_KIND,
@@ -88,6 +86,14 @@ def marker_kind(buffer, row):
 
 
 @loop
+def _kind_of(buffer, row):
+    """Return the kind of a transactional or a control batch."""
+    if row[ATTRIBUTES] & CONTROL_BIT:
+        return marker_kind(buffer, row)
+    return np.int64(DATA if row[RECORDS_COUNT] else EMPTY_DATA)
+
+
+@loop
 def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
     """table i64[m, 16] -> found i64[n, 4], and (batches, code).
 
@@ -105,7 +111,7 @@ def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
         found[count, TXN_BASE_OFFSET] = row[BASE_OFFSET]
         found[count, TXN_LAST_OFFSET] = row[LAST_OFFSET]
         found[count, TXN_PRODUCER_ID] = row[PRODUCER_ID]
-        found[count, TXN_KIND] = marker_kind(buffer, row) if attributes & CONTROL_BIT else DATA
+        found[count, TXN_KIND] = _kind_of(buffer, row)
         count += 1
     return count, DONE
 
@@ -140,7 +146,6 @@ def scan_transactions(
             return count, position, DAMAGED
         attributes = header[ATTRIBUTES]
         if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
-            kind = np.int64(DATA)
             if attributes & CONTROL_BIT:
                 if size > scratch.shape[0]:
                     return count, position, DAMAGED
@@ -152,9 +157,9 @@ def scan_transactions(
                 at = position - window
                 if crc32c(scratch, at + 21, at + size) != np.uint32(load_be32(scratch, at + 17)):
                     return count, position, DAMAGED
-                kind = marker_kind(scratch, header)
-                if kind == UNREAD:
-                    return count, position, DAMAGED
+            kind = _kind_of(scratch, header)
+            if kind == UNREAD:
+                return count, position, DAMAGED
             found[count, TXN_BASE_OFFSET] = header[BASE_OFFSET]
             found[count, TXN_LAST_OFFSET] = header[LAST_OFFSET]
             found[count, TXN_PRODUCER_ID] = header[PRODUCER_ID]
@@ -166,7 +171,7 @@ def scan_transactions(
 
 @loop
 def follow_transactions(batches: Table, producers: Column, start_offset: int, state: Table, markers: Table) -> int:
-    """batches i64[n, 4], producers i64[n] -> state i64[p + 1, 4], markers i64[m, 5], and (markers, code).
+    """batches i64[n, 4], producers i64[n] -> state i64[p + 1, 5], markers i64[m, 6], and (markers, code).
 
     `producers` are the numbers of the producers, below p. Batches that end below `start_offset` are passed over.
     Definition: `log.transaction_index.Transactions.abort_markers`.
@@ -178,12 +183,15 @@ def follow_transactions(batches: Table, producers: Column, start_offset: int, st
         if batches[number, TXN_PRODUCER_ID] < 0 or batches[number, TXN_LAST_OFFSET] < start_offset:
             continue
         producer = producers[number]
-        if kind == DATA:
+        if kind >= EMPTY_DATA:
             if state[producer, OPEN_FIRST] < 0:
                 last = state[ring, OPEN_PREVIOUS]
                 state[producer, OPEN_FIRST] = offset
                 state[producer, OPEN_PREVIOUS], state[producer, OPEN_NEXT] = last, ring
                 state[last, OPEN_NEXT], state[ring, OPEN_PREVIOUS] = producer, producer
+                state[producer, OPEN_HAS_RECORDS] = 0
+            if kind == DATA:
+                state[producer, OPEN_HAS_RECORDS] = 1
             continue
         if kind not in (ABORT, COMMIT):
             continue
@@ -201,48 +209,18 @@ def follow_transactions(batches: Table, producers: Column, start_offset: int, st
             markers[count, MARKER_FIRST_BATCH] = first_batch
             markers[count, MARKER_PREVIOUS] = state[producer, ENDED_AT]
             markers[count, MARKER_LAST_STABLE_OFFSET] = offset + 1 if oldest == ring else state[oldest, OPEN_FIRST]
+            markers[count, MARKER_HAS_RECORDS] = first_batch >= 0 and state[producer, OPEN_HAS_RECORDS]
             count += 1
         state[producer, ENDED_AT] = offset
     return count, DONE
 
 
 @loop
-def _hides(stable, producer_id, first_batch):
-    """Return whether the last stable offset of another producer's entry hides a transaction."""
-    for number in range(2):
-        if stable[number, STABLE_PRODUCER_ID] != producer_id and stable[number, STABLE_OFFSET] > first_batch:
-            return True
-    return False
+def judge_entries(markers: Table, entries: Table, start_offset: int) -> int:
+    """markers i64[m, 6], entries i64[n, 4] -> (code).
 
-
-@loop
-def _remember(stable, offset, producer_id, file, number):
-    """Keep the entries with the greatest last stable offsets: the greatest, and that of any other producer."""
-    place = 1
-    if offset >= stable[0, STABLE_OFFSET]:
-        place = 0
-        if stable[0, STABLE_PRODUCER_ID] != producer_id:
-            for column in range(stable.shape[1]):
-                stable[1, column] = stable[0, column]
-    elif stable[0, STABLE_PRODUCER_ID] == producer_id or offset < stable[1, STABLE_OFFSET]:
-        return
-    stable[place, STABLE_OFFSET], stable[place, STABLE_PRODUCER_ID] = offset, producer_id
-    stable[place, STABLE_FILE], stable[place, STABLE_NUMBER] = file, number
-
-
-@loop
-def judge_entries(
-    markers: Table,
-    entries: Table,
-    file: int,
-    start_offset: int,
-    log_end_offset: int,
-    stable: Table,
-) -> int:
-    """markers i64[m, 5], entries i64[n, 4] -> stable i64[2, 4], and (code).
-
-    DAMAGED if the entries of a `.txnindex`, number `file` of the log, contradict the markers of its segment.
-    Definition: `log.transaction_index.TransactionIndexJudge.contradictions`.
+    DAMAGED if the entries of a `.txnindex` contradict the markers of its segment.
+    Definition: `log.transaction_index.contradictions`.
     """
     number, count = 0, entries.shape[0]
     for each in range(markers.shape[0]):
@@ -254,16 +232,12 @@ def judge_entries(
             return DAMAGED
         if number < count and entries[number, ENTRY_LAST_OFFSET] == offset:
             first_offset = entries[number, ENTRY_FIRST_OFFSET]
-            last_stable_offset = entries[number, ENTRY_LAST_STABLE_OFFSET]
             if entries[number, ENTRY_PRODUCER_ID] != producer_id or first_offset <= markers[each, MARKER_PREVIOUS]:
                 return DAMAGED
-            if -1 < first_batch < first_offset or last_stable_offset < 0 or last_stable_offset > log_end_offset:
+            if -1 < first_batch < first_offset:
                 return DAMAGED
-            _remember(stable, last_stable_offset, producer_id, file, number)
             number += 1
-        elif first_batch >= 0:
-            return DAMAGED
-        if first_batch >= 0 and _hides(stable, producer_id, first_batch):
+        elif markers[each, MARKER_HAS_RECORDS]:
             return DAMAGED
     while number < count:
         if entries[number, ENTRY_LAST_OFFSET] >= start_offset:
@@ -301,7 +275,7 @@ def decide_transactions(
         producer, kind = producers[number], batches[number, TXN_KIND]
         entry = state[producer, ABORTED_ENTRY]
         is_discardable[number] = 0
-        if kind == DATA:
+        if kind >= EMPTY_DATA:
             state[producer, COMMITTED if entry < 0 else OBSERVED] = 1
             is_discardable[number] = entry >= 0
         elif kind == NO_RECORD:
