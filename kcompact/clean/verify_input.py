@@ -112,9 +112,10 @@ def verify_control_types(scanned: Sequence[Scanned]) -> None:
 
 
 def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
-    """Raise CorruptIndexError where a time index does not end with its segment's greatest timestamp.
+    """Raise CorruptIndexError where a time index ends with a greater timestamp than its segment has.
 
-    An index without entries is allowed. Rule: `LogSegment.onBecomeInactiveSegment`.
+    It may end with a lower one, or have no entries, after the truncation of a follower: `LogSegment.truncateTo` goes on
+    with what the shortened index has. Rule: `LogSegment.onBecomeInactiveSegment`.
     """
     greatest: dict[str, int] = {}
     for split, _, summary, _ in scanned:
@@ -124,7 +125,7 @@ def verify_time_indexes(plan: CleanPlan, scanned: Sequence[Scanned]) -> None:
         if file is None or segment.size_bytes == 0:
             continue
         entries = read_time_index(file)
-        if entries and entries[-1].timestamp != greatest[segment.log_name]:
+        if entries and entries[-1].timestamp > greatest[segment.log_name]:
             raise CorruptIndexError(
                 file=str(file),
                 position=(len(entries) - 1) * index.TIME_ENTRY_BYTES,

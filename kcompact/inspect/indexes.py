@@ -150,7 +150,13 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
             yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
         return
     last = index.last_time_entry(entries, base_offset=file.base_offset)
-    if greatest is None or last.timestamp > greatest or (last.timestamp < greatest and not file.is_active):
+    if greatest is not None and last.timestamp < greatest and not file.is_active:
+        problem = (
+            f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}: a broker and the planner "
+            "take the lower one, so the segment counts as older. A truncated replica can have such an index"
+        )
+        yield Finding(severity=Severity.WARNING, file=file.name, problem=problem)
+    if greatest is None or last.timestamp > greatest:
         problem = f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}"
     elif contents.last_offset is not None and last.offset > contents.last_offset:
         problem = f"the last entry is for offset {last.offset}, the log ends at {contents.last_offset}"

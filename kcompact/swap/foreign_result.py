@@ -98,7 +98,7 @@ def verified_end(directory: OpenDirectory, files: Files, base_offset: int) -> in
             if base_offset + entries[number].relative_offset != batch.header.last_offset:
                 break
             number += 1
-    if number < len(entries) or (times and times[-1].timestamp != largest):
+    if number < len(entries) or (times and times[-1].timestamp > largest):
         raise CorruptDataError(
             file=str(log), problem="an index of the segment contradicts it, or the segment lost its end"
         )
