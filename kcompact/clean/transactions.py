@@ -194,15 +194,12 @@ def collect(
 
     The search begins with the segment of `start_offset`. As in Kafka, entries are compared with the log start, not with
     `start_offset`. Kafka ends the search after the first entry whose last stable offset is at or above `end_offset`:
-    in a leader's log no later entry matters. Here all entries are read, so that no last stable offset can hide one, and
-    none that hides a later transaction is returned: a reader of the new `.txnindex` would stop at it. A lower one only
-    lets it read on. Rule: `LocalLog.collectAbortedTransactions`.
+    in a leader's log no later entry matters. Here all entries are read, so that no last stable offset can hide one.
+    Rule: `LocalLog.collectAbortedTransactions`.
     """
     first = max((base for base in aborted if base <= start_offset), default=None)
     bases = [] if first is None else sorted(base for base in aborted if base >= first)
     found = AbortedTxnColumns.of(*(aborted[base] for base in bases)).table
-    later_first_offsets = np.minimum.accumulate(found[::-1, c.ENTRY_FIRST_OFFSET])[::-1][1:]
-    found[:-1, c.ENTRY_LAST_STABLE_OFFSET] = np.minimum(found[:-1, c.ENTRY_LAST_STABLE_OFFSET], later_first_offsets)
     is_near = (found[:, c.ENTRY_LAST_OFFSET] >= log.log_start_offset) & (found[:, c.ENTRY_FIRST_OFFSET] < end_offset)
     return AbortedTxnColumns(found[is_near])
 

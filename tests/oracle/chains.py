@@ -100,10 +100,12 @@ class _Chains:
         self.directory = directory
         self.same_decisions = True
         self.lost_snapshots: set[str] = set()
+        self.leaders: list[Path] = []
 
     def run(self, settings: Json) -> list[str]:
         """Run one round on both chains; return what differs."""
         self.counts["rounds"] += 1
+        self.write_leaders(settings)
         self.write(self.theirs, settings)
         if not self.theirs.exists():
             return []
@@ -202,10 +204,21 @@ class _Chains:
 
     # Steps
 
+    def write_leaders(self, settings: Json) -> None:
+        """Write what the followers of this round fetch."""
+        for number, request in enumerate(settings.get("leaders", ())):
+            self.leaders[number:] = [self.directory / f"leader-{number}"]
+            self.kafka.write(self.leaders[number], **request, lenient=True)
+
     def write(self, log_dir: Path, settings: Json) -> None:
         options = {"producer_id_expiration_ms": settings["producer_id_expiration_ms"], "lenient": True}
         for request in settings["writes"]:
-            reply = self.kafka.write(log_dir, **request, **options)
+            name = f"{request['topic']}-{request['partition']}"
+            actions = [
+                action | {"leader": self.leaders[action["leader"]] / name} if "leader" in action else action
+                for action in request["actions"]
+            ]
+            reply = self.kafka.write(log_dir, **request | {"actions": actions}, **options)
             self.counts["actions"] += len(request["actions"])
             self.counts["actions that Kafka refused"] += len(reply["refused"])
         if log_dir.exists():

@@ -40,9 +40,9 @@ def odd_spec(seed: int) -> Json:
     # Transactions go in several cleanings: a third of the logs is about nothing else.
     is_transactional = rng.random() < 0.35
     names = ["odd-0"] if is_transactional else rng.choice(NAMES)
-    partitions = [_Partition(rng, name, is_transactional=is_transactional) for name in names]
+    partitions = [WrittenPartition(rng, name, is_transactional=is_transactional) for name in names]
     now_ms = START_MS + rng.randrange(DAY_MS)
-    config, topics = _config(rng, is_eager=is_transactional), _topics(rng, partitions)
+    config, topics = config_of(rng, is_eager=is_transactional), _topics(rng, partitions)
     expiration_ms = rng.choice([DAY_MS, DAY_MS, DAY_MS, HOUR_MS, 1_000, 1])
     # A broker cannot open an active segment whose index is larger than the configured size.
     index_changes = rng.random() < 0.4
@@ -52,7 +52,7 @@ def odd_spec(seed: int) -> Json:
     for number in range(rng.choice([2, 3, 4, 5, 6] if is_transactional else [1, 2, 2, 3, 3, 4])):
         if number and rng.random() < 0.2:
             index_bytes = config["segment.index.bytes"]
-            config, topics = _config(rng, is_eager=is_transactional), _topics(rng, partitions)
+            config, topics = config_of(rng, is_eager=is_transactional), _topics(rng, partitions)
             if not index_changes:
                 config["segment.index.bytes"] = index_bytes
         writes = []
@@ -61,7 +61,7 @@ def odd_spec(seed: int) -> Json:
                 writes.append(partition.write(config, now_ms, is_first=number == 0, rolls=index_changes))
                 now_ms = partition.now_ms
         cleaned_at = [settings["now_ms"] for settings in rounds]
-        now_ms = rng.choice(_moments(now_ms, cleaned_at, config, expiration_ms))
+        now_ms = rng.choice(moments(now_ms, cleaned_at, config, expiration_ms))
         rounds.append(
             {
                 "writes": writes,
@@ -82,7 +82,17 @@ def odd_spec(seed: int) -> Json:
     return {"seed": seed, "rounds": rounds}
 
 
-def _moments(now_ms: int, cleaned_at: list[int], config: dict[str, str], expiration_ms: int) -> list[int]:
+def written_config(config: dict[str, str]) -> dict[str, str]:
+    """Return the configuration with which a log is written that is cleaned with this one."""
+    return config | {
+        "message.timestamp.after.max.ms": str(LONG_MAX),
+        "preallocate": "false",
+        "cleanup.policy": "delete",
+        "max.message.bytes": "1000000",
+    }
+
+
+def moments(now_ms: int, cleaned_at: list[int], config: dict[str, str], expiration_ms: int) -> list[int]:
     """When to clean: soon, late, and just before, at and just after what becomes due."""
     moments = [now_ms, now_ms, now_ms + 1, now_ms + 1_000, now_ms + HOUR_MS, now_ms + 25 * HOUR_MS]
     retention_ms = int(config["delete.retention.ms"])
@@ -103,7 +113,7 @@ def _high_watermark(rng: random.Random) -> float | None:
     return share if share is None else min(share, 1.0)
 
 
-def _config(rng: random.Random, *, is_eager: bool) -> dict[str, str]:
+def config_of(rng: random.Random, *, is_eager: bool) -> dict[str, str]:
     least_lag_ms = rng.choice([0] * 6 + [1, 1_000, HOUR_MS, LONG_MAX])
     most_lag_ms = rng.choice([LONG_MAX] * 5 + [1, 1_000, HOUR_MS, DAY_MS])
     config = {
@@ -124,7 +134,7 @@ def _config(rng: random.Random, *, is_eager: bool) -> dict[str, str]:
     return config
 
 
-def _topics(rng: random.Random, partitions: list[_Partition]) -> dict[str, dict[str, str]]:
+def _topics(rng: random.Random, partitions: list[WrittenPartition]) -> dict[str, dict[str, str]]:
     """Settings of some topics alone."""
     chosen = {partition.topic for partition in partitions if rng.random() < 0.2}
     return {topic: {"min.cleanable.dirty.ratio": rng.choice(["0", "0.3"])} for topic in sorted(chosen)}
@@ -144,7 +154,7 @@ class _Producer:
         return taken
 
 
-class _Partition:
+class WrittenPartition:
     """One partition while it is being written: dice, clock, next offset, producers.
 
     The next offset is an upper bound: what Kafka refuses was counted.
@@ -175,11 +185,13 @@ class _Partition:
             for number in range(rng.choice([1, 2, 3] if is_transactional else [0, 0, 1, 2, 4]))
         ]
 
-    def write(self, config: dict[str, str], now_ms: int, *, is_first: bool, rolls: bool) -> Json:
+    def write(
+        self, config: dict[str, str], now_ms: int, *, is_first: bool, rolls: bool, records: int | None = None
+    ) -> Json:
         """Return one request to write: a few actions, on top of what is there."""
         self.now_ms = now_ms
         started_ms = now_ms
-        records = int(600 ** self.rng.random()) if is_first else int(150 ** self.rng.random())
+        records = records or int((600 if is_first else 150) ** self.rng.random())
         actions: list[Json] = []
         if is_first and self.rng.random() < 0.1:
             self.next_offset = self.rng.choice([1, 1_000, 2**31 - 20, 2**40])
@@ -205,17 +217,14 @@ class _Partition:
             actions.append(roll(now_ms=self.now_ms))
         if self.rng.random() < 0.15:
             actions.append(start_offset(self.rng.randint(0, self.next_offset)))
-        policy_of_writing = {"cleanup.policy": "delete", "max.message.bytes": "1000000"}
+        policy_of_writing = {}
         if self.rng.random() < self.style.append_time:
             policy_of_writing["message.timestamp.type"] = "LogAppendTime"
         return {
             "topic": self.topic,
             "partition": self.number,
             "now_ms": started_ms,
-            "config": config
-            | {"message.timestamp.after.max.ms": str(LONG_MAX), "preallocate": "false"}
-            | policy_of_writing
-            | self._index_room(config),
+            "config": written_config(config) | policy_of_writing | self._index_room(config),
             "actions": actions,
         }
 
@@ -283,7 +292,7 @@ class _Partition:
         producer.in_transaction = False
         self.next_offset += 1
         return marker(
-            self.rng.choice(["commit", "commit", "abort"]),
+            self.rng.choice(self.style.outcomes),
             producer.producer_id,
             producer.epoch,
             now_ms=self.now_ms,
@@ -398,6 +407,7 @@ class _Style:
     append_time: float = field(init=False)
     transactional: float = field(init=False)
     ends: float = field(init=False)
+    outcomes: tuple[str, ...] = ("commit", "commit", "abort")
     inner_gaps: bool = field(init=False)
     codecs: tuple[str, ...] = field(init=False)
     magics: tuple[int, ...] = field(init=False)

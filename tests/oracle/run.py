@@ -25,6 +25,7 @@ from pathlib import Path
 
 from tests.oracle.chains import Outcome, compare
 from tests.oracle.driver import NEWEST, build
+from tests.oracle.followers import follower_spec
 from tests.oracle.odd_logs import odd_spec
 from tests.oracle.real_kafka import Json, RealKafka
 from tests.oracle.shrink import shrink
@@ -34,7 +35,8 @@ FAILURES = Path(__file__).parent / "failures"
 MEMORY = Path("/dev/shm")
 """Where there is a file system in memory: each log is written, synced and copied many times."""
 SHRINKING_S = 60.0
-READABLE_EVERY = 4
+FOLLOWER_EVERY = 4
+READABLE_EVERY = 3
 """One log in so many is cleaned by the readable definition, the others on the kernels."""
 
 
@@ -76,12 +78,17 @@ def scratch_directory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="kcompact-oracle-", dir=directory)
 
 
+def spec_of(seed: int) -> Json:
+    """Return the spec of a seed: every fourth log is that of a follower."""
+    return follower_spec(seed) if seed % FOLLOWER_EVERY == 0 else odd_spec(seed)
+
+
 def work(seeds: Iterable[int], version: str) -> Iterator[Result]:
     """Compare the logs of these seeds with a version of Kafka, in one JVM."""
     with scratch_directory() as scratch, RealKafka(version) as kafka:
         tempfile.tempdir = scratch
         for seed in seeds:
-            spec = odd_spec(seed)
+            spec = spec_of(seed)
             with switched(compiled=seed % READABLE_EVERY != 0):
                 result = Result(seed, run_safely(kafka, spec, Path(scratch)))
             if result.outcome.differences:
