@@ -9,13 +9,25 @@ can begin in one log and end in the other, or never. Same seed, same spec.
 
 from __future__ import annotations
 
+import copy
 import random
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
+from kcompact.format.names import Suffix
+from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import read_headers
+from kcompact.log.files import LogFile
+from kcompact.log.index_files import read_time_index
+from kcompact.log.transaction_index import Transactions, read_transaction_index
+from kcompact.log.transactions import of_headers
 from tests.oracle.odd_logs import DAY_MS, START_MS, WrittenPartition, config_of, moments, written_config
 from tests.oracle.real_kafka import Json, roll
 
 NAME = "odd-0"
+HIDDEN = "aborted transactions hidden by a last stable offset"
+LOWER = "time indexes that end lower"
 EXPIRATION_MS = 20 * DAY_MS
 """Longer than a log is written: a broker without producers forgets, at a truncation, what is open before it."""
 
@@ -33,14 +45,22 @@ def follower_spec(seed: int) -> Json:
         leader.style.outcomes = rng.choice([("abort",), ("commit", "abort")])
         leader.style.ends = rng.choice([0.3, 0.6])
         leader.style.max_batch_records = rng.choice([1, 1, 3])
+        leader.style.keys = rng.choice([1, 3, 10])
+    leaders[1].producers = copy.deepcopy(leaders[0].producers)
     follower = _Follower(rng)
     config = config_of(rng, is_eager=True) | {"segment.index.bytes": "4000"}
-    config["segment.bytes"] = str(rng.choice([1_500, 4_000, 20_000]))
+    config["segment.bytes"] = str(rng.choice([400, 700, 1_500, 4_000, 20_000]))
     now_ms, cleaned_at = START_MS + rng.randrange(DAY_MS), list[int]()
     rounds: list[Json] = []
-    for number in range(rng.choice([1, 2, 3, 4])):
+    for number in range(rng.choice([2, 3, 4, 5])):
         records = rng.choice([30, 100])
+        for leader in leaders if number else ():
+            if rng.random() < 0.5:
+                del leader.producers[:1]
         written = [leader.write(config, now_ms, is_first=False, rolls=True, records=records) for leader in leaders]
+        for request, leader in zip(written, leaders, strict=True):
+            if rng.random() < 0.7:
+                request["actions"] += leader.end_transactions()
         now_ms = max(leader.now_ms for leader in leaders)
         requests = [
             {**written[0], "now_ms": now_ms, "config": written_config(config), "actions": actions}
@@ -76,18 +96,24 @@ class _Follower:
     def starts(self, segment_bytes: int, now_ms: int) -> Iterator[list[Json]]:
         """Yield what the follower does in a round, from each of its starts to the next."""
         for _ in range(self.rng.choice([1, 2, 3, 5])):
-            actions = [self._action(segment_bytes) for _ in range(self.rng.randint(1, 8))]
+            actions = [self._truncation()] if self.rng.random() < 0.3 else []
+            for _ in range(self.rng.randint(1, 8)):
+                actions += self._actions(segment_bytes)
             yield [action | {"now_ms": now_ms} for action in actions]
         yield [self._fetch(segment_bytes), roll(now_ms=now_ms)]
 
-    def _action(self, segment_bytes: int) -> Json:
+    def _actions(self, segment_bytes: int) -> list[Json]:
         dice = self.rng.random()
         if dice < 0.1:
-            return roll()
+            return [roll()]
         if dice < 0.4:
-            self.leader, self.leader_epoch = 1 - self.leader, self.leader_epoch + 1
-            return {"do": "truncate", "batches": self.rng.choice([1, 2, 3, 5, 10, 30])}
-        return self._fetch(segment_bytes)
+            return [self._truncation(), roll()] if self.rng.random() < 0.2 else [self._truncation()]
+        return [self._fetch(segment_bytes)]
+
+    def _truncation(self) -> Json:
+        """Follow the other leader from now on."""
+        self.leader, self.leader_epoch = 1 - self.leader, self.leader_epoch + 1
+        return {"do": "truncate", "batches": self.rng.choice([1, 1, 2, 3, 5, 10, 30])}
 
     def _fetch(self, segment_bytes: int) -> Json:
         return {
@@ -97,3 +123,28 @@ class _Follower:
             "batches": self.rng.choice([1, 5, 10, 25, 100]),
             "most_bytes": segment_bytes,
         }
+
+
+def peculiarities(directory: Path) -> Counter[str]:
+    """Count what a sound log of a follower has and that of a leader does not."""
+    found = Counter[str]()
+    transactions, greatest_stable = Transactions(), -1
+    for path in sorted(directory.glob("*.log")):
+        log = LogFile.at(path)
+        batches = list(read_headers(log, end_position=path.stat().st_size))
+        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
+        greatest = max((header.max_timestamp for _, header, _ in batches), default=-1)
+        found[LOWER] += bool(times) and times[-1].timestamp < greatest
+        markers = list(transactions.abort_markers(of_headers(batches)))
+        index = log.with_suffix(Suffix.TXN_INDEX)
+        entries = {entry.last_offset: entry for entry in read_transaction_index(index)} if index.exists() else {}
+        for marker in markers:
+            entry = entries.get(marker.offset)
+            if entry is None:
+                found["ABORT markers without an entry"] += marker.first_batch is not None
+                continue
+            is_hidden = marker.first_batch is not None and marker.first_batch < greatest_stable
+            found[HIDDEN] += is_hidden
+            found["last stable offsets unlike a leader's"] += entry.last_stable_offset != marker.last_stable_offset
+            greatest_stable = max(greatest_stable, entry.last_stable_offset)
+    return +found

@@ -286,6 +286,10 @@ class WrittenPartition:
             actions.append(self._end(producer))
         return actions
 
+    def end_transactions(self) -> list[Json]:
+        """Return the markers of all open transactions."""
+        return [self._end(producer) for producer in self.producers if producer.in_transaction]
+
     def _end(self, producer: _Producer) -> Json:
         if self.transaction_version == 2:
             producer.epoch, producer.sequence = producer.epoch + 1, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from tests.support.committed_view import committed_view
 from tests.support.copies import read_files
 from tests.support.machine_code import switch
 from tests.support.parameters import one_in
-from tests.support.wrong_transaction_indexes import SPEC, WRONG
+from tests.support.wrong_transaction_indexes import ENTRY, SPEC, WRONG
 
 VIEW = {b"a": b"1", b"b": b"1", b"c": b"2", b"d": b"2", b"e": b"1", b"f": b"1", b"g": b"1"}
+
+LAST_STABLE_OFFSET_AT = 26
 
 
 def clean(directory: Path, options: CleanOptions | None = None) -> CleanResult:
@@ -71,6 +74,26 @@ def test_an_index_that_misleads_nobody_is_not_refused(wrong: str, directory: Pat
     WRONG[wrong].apply(directory)
     clean(directory)
     assert committed_view(directory) == VIEW
+
+
+@pytest.mark.parametrize("base_offset", [0, 7, 15, 18])
+def test_a_changed_byte_is_refused_or_misleads_nobody(base_offset: int, tmp_path: Path) -> None:
+    rng = random.Random(base_offset)
+    accepted = set[int]()
+    for position in range(ENTRY.size):
+        directory = log_writer.write(SPEC, tmp_path / f"{position}")
+        path = directory / f"{base_offset:020d}.txnindex"
+        data = bytearray(path.read_bytes())
+        data[position] ^= rng.randint(1, 255)
+        path.write_bytes(data)
+        try:
+            for _ in range(2):
+                clean(directory)
+                assert committed_view(directory) == VIEW
+        except CorruptDataError:
+            continue
+        accepted.add(position)
+    assert accepted == set(range(LAST_STABLE_OFFSET_AT, ENTRY.size))
 
 
 @pytest.fixture(scope="module")
