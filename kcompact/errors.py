@@ -196,7 +196,7 @@ class ConfigError(RefusedError):
     """A setting has a value that Kafka would not accept, or a required setting has no value."""
 
     exit_code = 2
-    contradicts_other = ""  # The name of a setting whose value Kafka accepts, but not beside that of another one.
+    contradicting: tuple[str, ...] = ()  # The names of settings whose values Kafka accepts, but not beside each other.
 
 
 class EngineError(KcompactError):

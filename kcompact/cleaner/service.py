@@ -461,4 +461,4 @@ def _bytes_per_second(options: CleanOptions, broker_limit: float) -> int | None:
     """Return the limit of all threads together: the option's, else the broker setting's. None is no limit."""
     if options.max_bytes_per_second is not None:
         return options.max_bytes_per_second
-    return None if broker_limit >= 1 << 63 else max(1, int(broker_limit))
+    return max(1, int(broker_limit)) if 0 <= broker_limit < 1 << 63 else None

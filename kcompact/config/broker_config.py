@@ -15,7 +15,8 @@ from typing import Self
 from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE
 from kcompact.errors import ConfigError
-from kcompact.format.text_lines import parse_digits
+from kcompact.format.java_values import read_integer, trimmed
+from kcompact.format.text_lines import INT_MAX
 from kcompact.readable import some_of
 
 DEFAULT_LOG_DIR = str(Path("/", "tmp", "kafka-logs"))
@@ -39,7 +40,9 @@ class BrokerConfig:
     `doubts` then say which files may be the broker's and were not used. `missing` are log directories that the broker
     has and that were not found: their paths, or their ids. `beside` are the log directories in files of the broker that
     do not decide, because they are outdated, or not trusted, or contradict each other, with the names of these files:
-    moves are looked for there, and they may be missing, but nothing else is taken from them.
+    moves are looked for there, and they may be missing, but nothing else is taken from them. `refused` are the
+    properties of a file that was found with which no broker starts, and why: their settings are unknown, all others
+    count.
 
     The paths in `log.dirs` are those of the broker: `root` is the directory that is `/` there, `working_directory` the
     directory that relative paths begin with, None if unknown.
@@ -56,6 +59,7 @@ class BrokerConfig:
     doubts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     beside: Mapping[Path, str] = field(default_factory=dict)
+    refused: Mapping[str, ConfigError] = field(default_factory=dict)
 
     @property
     def names_log_dirs(self) -> bool:
@@ -65,7 +69,15 @@ class BrokerConfig:
 
     @property
     def unresolved(self) -> frozenset[str]:
-        """The settings whose values only the broker's configuration providers know. Rule: `AbstractConfig`, KIP-297."""
+        """The settings without a value: it is refused, or only the broker's configuration providers know it.
+
+        Rule: `AbstractConfig`, KIP-297.
+        """
+        return frozenset(self.refused) | self.provided
+
+    @property
+    def provided(self) -> frozenset[str]:
+        """The settings whose values only the broker's configuration providers know."""
         if CONFIG_PROVIDERS not in self.properties:
             return frozenset()
         return frozenset(name for name, value in self.properties.items() if VARIABLE.search(value))
@@ -84,7 +96,8 @@ class BrokerConfig:
     @property
     def node_id(self) -> int | None:
         """The id of the broker, None if the settings have none."""
-        return parse_digits(self.properties.get("node.id", self.properties.get("broker.id", "")).strip())
+        number = read_integer(trimmed(self.properties.get("node.id", self.properties.get("broker.id", ""))))
+        return number if number is not None and 0 <= number <= INT_MAX else None
 
     def located(self, path: str) -> Path | None:
         """Return where a path of the broker leads on this machine; None if that is unknown, or if no path is so."""

@@ -64,7 +64,7 @@ class LogDirOfBroker:
 class Broker:
     """A broker, as far as its log directories and its `server.properties` tell.
 
-    The values of `config` may be such that a broker refuses them. With a `problem` its metadata log cannot be read.
+    A `config` that was given may have values that a broker refuses. With a `problem` its metadata log cannot be read.
     `moves` has the `-future` directories of a partition: replicas that are on their way to another log directory.
     """
 

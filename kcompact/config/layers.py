@@ -20,7 +20,6 @@ from kcompact.config.settings import (
     OF_THE_TOPIC_ALONE,
     RETENTION_LIMITS,
     TOPIC_SETTINGS,
-    UNITS_MS,
     UNKNOWN_OVERRIDES,
     DynamicConfig,
     Override,
@@ -29,7 +28,7 @@ from kcompact.config.settings import (
     TopicConfig,
     TopicOverrides,
     is_broker_name,
-    whole_number,
+    parse_value,
 )
 from kcompact.errors import ConfigError, UnsupportedError
 from kcompact.release import NEWEST, Release, ReleaseSource
@@ -90,6 +89,23 @@ def merged_config(
     return replace(builder.build(), own=own, broker=broker, release_source=release_source)
 
 
+def with_refusals(broker: BrokerConfig) -> BrokerConfig:
+    """Return a broker's settings without the values of a file with which no broker starts: these are `refused`."""
+    refused: dict[str, ConfigError] = {}
+    while True:
+        left = replace(broker, refused=refused)
+        try:
+            merged_config("every topic", overrides=(), broker=left)
+        except ConfigError as error:
+            names = error.contradicting or (error.path,)
+            those = [each for each in broker.properties if each in names or BROKER_SETTINGS.get(each) in names]
+            if refused.keys() >= {*those}:
+                raise  # It is about no property of the file, so it would come again.
+            refused |= dict.fromkeys(those, error)
+        else:
+            return left
+
+
 class _TopicConfigBuilder:
     """Collects the values of one topic's settings. A later value replaces an earlier one: call weakest source first."""
 
@@ -107,11 +123,17 @@ class _TopicConfigBuilder:
 
         Only the broker can resolve the values of `unresolved` properties. Raises ConfigError, UnsupportedError.
         """
+        retention_name = ""
         for broker_name, name in (*BROKER_SETTINGS.items(), *((name, name) for name in BROKER_ONLY)):
             if broker_name in unresolved:
                 self._forget(name)
             elif broker_name in properties:
                 self.set_value(name, properties[broker_name], setting, broker_name=broker_name)
+                retention_name = broker_name if name == "retention.ms" else retention_name
+        # A topic may have 0. Of several names for the broker's limit Kafka looks at the one that counts.
+        if retention_name and self._fields.get("retention_ms") == 0:
+            problem = ValueError("must be -1 or at least 1")
+            raise self._refusal(retention_name, properties[retention_name], problem, setting)
 
     def set_topic_values(self, settings: Mapping[str, str], setting: Setting) -> None:
         """Set the values of topic settings. Unknown settings are ignored. Raises ConfigError, UnsupportedError."""
@@ -127,10 +149,7 @@ class _TopicConfigBuilder:
         """
         known = BROKER_ONLY.get(name) or TOPIC_SETTINGS[name]
         try:
-            if broker_name in UNITS_MS:
-                value = max(-1, whole_number(text) * UNITS_MS[broker_name])
-            else:
-                value = known.parse(text)
+            value = parse_value(broker_name or name, text)
         except ValueError as problem:
             raise self._refusal(broker_name or name, text, problem, setting) from None
         if known.field is not None:
@@ -170,7 +189,7 @@ class _TopicConfigBuilder:
     def _refusal(self, name: str, text: str, problem: ValueError, setting: Setting) -> ConfigError | UnsupportedError:
         """Return the error for a bad value: ConfigError for the user's, UnsupportedError for the cluster's."""
         if setting.origin is None:
-            return ConfigError(path=name, problem=f"'{text}' {problem}")
+            return ConfigError(path=name, problem=f"'{text[:60]}' {problem}")
         if setting.origin == "topic-configs":
             return ConfigError(path=f"{name} of {self._topic} in --topic-configs", problem=f"'{text[:60]}' {problem}")
         return UnsupportedError(
@@ -194,21 +213,21 @@ class _TopicConfigBuilder:
         # A running cluster can have such a pair, through the broker's settings, and accepts it.
         if most < least and any(setting is not None and setting.origin is None for setting in lags):
             raise _contradiction(
-                "min.compaction.lag.ms",
+                *("min.compaction.lag.ms", "max.compaction.lag.ms"),
                 path=f"configuration of {self._topic}",
                 problem=f"max.compaction.lag.ms {most} is less than min.compaction.lag.ms {least}",
             )
         buffer_bytes, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
         if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # A broker refuses to start with less.
             raise _contradiction(
-                "log.cleaner.dedupe.buffer.size",
+                *("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
                 path="log.cleaner.dedupe.buffer.size",
                 problem=f"{buffer_bytes} for log.cleaner.threads {threads}: must be more than 1 MiB for each",
             )
         return config
 
 
-def _contradiction(name: str, *, path: str, problem: str) -> ConfigError:
+def _contradiction(*names: str, path: str, problem: str) -> ConfigError:
     error = ConfigError(path=path, problem=problem)
-    error.contradicts_other = name
+    error.contradicting = names
     return error

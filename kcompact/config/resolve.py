@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
+from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.broker_release import proved_release
 from kcompact.config.brokers import Broker, brokers_of
 from kcompact.config.layers import merged_config
@@ -26,13 +26,13 @@ from kcompact.config.metadata_log import (
 from kcompact.config.settings import (
     CLEANER_ENABLE,
     OF_THE_TOPIC_ALONE,
-    TOPIC_SETTINGS,
     UNKNOWN_OVERRIDES,
     DynamicConfig,
     Override,
     TopicConfig,
     TopicOverrides,
     is_used,
+    parse_value,
 )
 from kcompact.errors import ClusterUnreachableError, ConfigError, KcompactError, RefusedError, storage_errors
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
@@ -129,7 +129,7 @@ class _Resolver:
         release: Release | None,
     ) -> None:
         self._brokers = brokers
-        self._configs = {log_dir: _usable(broker.config) for log_dir, broker in brokers.items()}
+        self._configs = {log_dir: broker.config for log_dir, broker in brokers.items()}
         self._overrides = overrides
         self._topic_configs = topic_configs
         self._given = given
@@ -327,7 +327,7 @@ def _parsed(name: str, values: Mapping[str, str]) -> object:
     """Return the value of a setting in comparable form, None without one."""
     text = values.get(name)
     with suppress(ValueError):
-        return None if text is None else TOPIC_SETTINGS[name].parse(text)
+        return None if text is None else parse_value(name, text)
     return text
 
 
@@ -336,18 +336,6 @@ def _has_lost_dynamic_settings(broker: Broker) -> bool:
     found = broker.properties
     is_of_kraft = found is not None and not found.is_of_zookeeper and found.cluster_id is not None
     return broker.metadata is None and (is_of_kraft or broker.problem is not None)
-
-
-def _usable(broker: BrokerConfig) -> BrokerConfig:
-    """Return the broker's settings, or that nothing is known if a broker refuses the ones that were found."""
-    if not broker.is_found:
-        return broker
-    try:
-        merged_config("every topic", overrides=(), broker=broker)
-    except ConfigError as problem:
-        why = f"{broker.origin} names it, but a broker refuses {problem.path}: {problem.problem}"
-        return replace(UNKNOWN_BROKER, doubts=(why,), missing=broker.missing).with_directories_of([broker])
-    return broker
 
 
 def _not_authorized(address: str) -> ClusterUnreachableError:

@@ -32,7 +32,7 @@ from kcompact.config.broker_config import (
     check_broker_properties,
     is_of_broker,
 )
-from kcompact.config.layers import merged_config
+from kcompact.config.layers import merged_config, with_refusals
 from kcompact.config.properties_files import CONFIG_PROVIDERS, parse_properties, read_properties
 from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES, NO_OVERRIDES
 from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
@@ -136,7 +136,7 @@ class BrokerSearch:
     def of(self, log_dir: Path, *, node_id: int | None) -> BrokerConfig:
         """Return what is known of the broker of a log directory whose `meta.properties` has this node id, None if none.
 
-        The settings may have values that a broker refuses.
+        `BrokerConfig.refused` has the values that a broker refuses.
         """
         if self._is_off:
             return UNKNOWN_BROKER
@@ -351,7 +351,7 @@ class _Judge:
             raise _NotUsedError(
                 f"names it, but has the node id {config.node_id}, and meta.properties has {self._node_id}"
             )
-        return named
+        return with_refusals(named)
 
     def _may_name(self, config: BrokerConfig) -> bool:
         """Return whether settings that do not name the log directory name one that cannot be located."""
@@ -373,13 +373,8 @@ class _Judge:
 
 def differences(one: BrokerConfig, other: BrokerConfig) -> list[str]:
     """Return the names of the settings in which the files of a broker differ, as far as kcompact uses them."""
-    try:
-        # What is unknown cannot differ, so it is a topic that is known to override nothing.
-        configs = [merged_config("every topic", overrides=(), own=NO_OVERRIDES, broker=each) for each in (one, other)]
-    except KcompactError:  # A broker refuses some value.
-        names = sorted(one.properties.keys() | other.properties.keys())
-        return [name for name in names if one.properties.get(name) != other.properties.get(name)]
-    first, second = configs
+    # What is unknown cannot differ, so it is a topic that is known to override nothing.
+    first, second = (merged_config("every topic", overrides=(), own=NO_OVERRIDES, broker=each) for each in (one, other))
     found = [
         name
         for name in FIELD_NAMES.values()

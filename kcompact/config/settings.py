@@ -20,7 +20,6 @@ from __future__ import annotations
 import enum
 import fnmatch
 import math
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,9 @@ from typing import Any
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
 from kcompact.config.kafka_names import KAFKA_BROKER_NAMES
 from kcompact.errors import ConfigError
+from kcompact.format.java_values import read_boolean, read_double, read_integer, read_list, trimmed
 from kcompact.format.text_lines import INT_MAX as INT_MAX
+from kcompact.format.text_lines import INT_MIN, LONG_MIN
 from kcompact.format.text_lines import LONG_MAX as LONG_MAX
 from kcompact.readable import closest
 from kcompact.release import NEWEST, Release, ReleaseSource
@@ -189,6 +190,8 @@ class TopicConfig:
             return "unknown"
         if value in (LONG_MAX, sys.float_info.max):
             return "no limit"
+        if isinstance(value, float) and not math.isfinite(value):
+            return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def source_of(self, name: str) -> str:
@@ -237,53 +240,50 @@ class Override:
         return f"{topic}{self.name}={self.value}"
 
 
-def whole_number(text: str) -> int:
-    """Return a decimal integer. Raises ValueError for any other text, also for forms that only Python accepts."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text.strip()):
-        raise ValueError("is not a whole number")
-    return int(text)
+def _integer(low: int, high: int, *, unit_ms: int = 1) -> Callable[[str], int]:
+    """Return what reads an integer between two bounds, and returns its product with a unit."""
 
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = whole_number(text)
+        value = read_integer(trimmed(text))
+        if value is None:
+            raise ValueError("is not a whole number")
         if not low <= value <= high:
             raise ValueError(f"must be between {low} and {high}")
-        return value
+        return value * unit_ms
 
     return parse
 
 
+def _limit(low: int, high: int, *, unit_ms: int = 1) -> Callable[[str], int]:
+    """Return what reads a limit of time of a broker, where each negative number is `no limit`."""
+    parse = _integer(low, high, unit_ms=unit_ms)
+    return lambda text: max(-1, parse(text))
+
+
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("is not a number") from None
-
-
-def _positive(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < math.inf:
-        raise ValueError("must be more than 0")
+    value = read_double(text)
+    if value is None:
+        raise ValueError("is not a number")
     return value
 
 
 def _ratio(text: str) -> float:
     value = _number(text)
-    if not 0 <= value <= 1:
+    # Kafka accepts NaN, which is outside of no bounds. No ratio is above it, so such a topic is never dirty enough.
+    if value < 0 or value > 1:
         raise ValueError("must be between 0 and 1")
     return value
 
 
 def _boolean(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
+    value = read_boolean(text)
+    if value is None:
         raise ValueError("must be true or false")
-    return word == "true"
+    return value
 
 
 def _policy(text: str) -> frozenset[str]:
-    policies = [word.strip().lower() for word in text.split(",") if word.strip()]
+    policies = read_list(text)
     for policy in policies:
         if policy not in ("compact", "delete"):
             raise ValueError("must be compact, delete or both")
@@ -351,13 +351,15 @@ BROKER_SETTINGS: dict[str, str] = {
 }
 """The broker's name of each setting, and the topic's name. Of two names for the same setting the later one is used."""
 
-UNITS_MS = {
-    "log.retention.hours": 3_600_000,
-    "log.retention.minutes": 60_000,
-    "log.roll.hours": 3_600_000,
-    "log.roll.jitter.hours": 3_600_000,
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+_READ_OTHERWISE: dict[str, Callable[[str], int]] = {
+    "log.retention.hours": _limit(INT_MIN, INT_MAX, unit_ms=_HOUR_MS),
+    "log.retention.minutes": _limit(INT_MIN, INT_MAX, unit_ms=_MINUTE_MS),
+    "log.retention.ms": _limit(LONG_MIN, LONG_MAX),
+    "log.roll.hours": _integer(1, INT_MAX, unit_ms=_HOUR_MS),
+    "log.roll.jitter.hours": _integer(0, INT_MAX, unit_ms=_HOUR_MS),
 }
-"""The broker settings that are not in milliseconds, and their units in milliseconds."""
+"""The broker settings that have another unit or other bounds than the topic's, and what reads them in milliseconds."""
 
 BROKER_ONLY: dict[str, _Setting] = {
     "log.cleaner.enable": _Setting(field="log_cleaner_enable", parse=_boolean),
@@ -367,10 +369,10 @@ BROKER_ONLY: dict[str, _Setting] = {
     # The size of the broker's offset map. kcompact uses these three only to count the passes of Kafka's cleaner.
     "log.cleaner.dedupe.buffer.size": _Setting(field="log_cleaner_dedupe_buffer_size", parse=_integer(1, LONG_MAX)),
     "log.cleaner.threads": _Setting(field="log_cleaner_threads", parse=_integer(1, INT_MAX)),
-    "log.cleaner.io.buffer.load.factor": _Setting(field="log_cleaner_io_buffer_load_factor", parse=_positive),
+    "log.cleaner.io.buffer.load.factor": _Setting(field="log_cleaner_io_buffer_load_factor", parse=_number),
     # Used by the cleaner service, and the second one by `plan --explain`.
     "log.cleaner.backoff.ms": _Setting(field="log_cleaner_backoff_ms", parse=_integer(0, LONG_MAX)),
-    "log.cleaner.io.max.bytes.per.second": _Setting(field="log_cleaner_io_max_bytes_per_second", parse=_positive),
+    "log.cleaner.io.max.bytes.per.second": _Setting(field="log_cleaner_io_max_bytes_per_second", parse=_number),
 }
 
 FIELD_NAMES = {
@@ -414,6 +416,16 @@ OF_THE_TOPIC_ALONE = ("cleanup.policy", *RETENTION_LIMITS)
 """The settings that decide what is compacted and deleted. No value for all topics is one's own: see above."""
 
 
+def parse_value(name: str, text: str) -> Any:
+    """Return the value of a setting of a topic or of a broker.
+
+    Raises ValueError with the end of a sentence that starts with the text. Rule: `ConfigDef.parseType`.
+    """
+    setting = BROKER_ONLY.get(name) or TOPIC_SETTINGS[BROKER_SETTINGS.get(name, name)]
+    parse: Callable[[str], Any] = _READ_OTHERWISE.get(name, setting.parse)
+    return parse(text)
+
+
 def is_broker_name(name: str) -> bool:
     """Return whether `name` is a setting of a Kafka broker and not of a topic."""
     return name not in TOPIC_SETTINGS and name in KAFKA_BROKER_NAMES
@@ -455,7 +467,7 @@ def parse_override(text: str, *, option: str = "--config") -> Override:
             problem=f"'{setting}' is a broker setting and holds for all topics",
             hint=f"Remove '{topic}:' before it, or use the topic's name of the setting.",
         )
-    return Override(name=setting, value=value.strip(), topic=topic if colon else None)
+    return Override(name=setting, value=trimmed(value), topic=topic if colon else None)
 
 
 def unknown_cleaner_names(properties: Mapping[str, str]) -> dict[str, str]:
@@ -475,6 +487,8 @@ def config_fields(config: TopicConfig) -> dict[str, Any]:
     fields = {}
     for field_name, name in FIELD_NAMES.items():
         value = config.policy_text if field_name == "cleanup_policy" else getattr(config, field_name)
+        if isinstance(value, float) and not math.isfinite(value):
+            value = config.text_of(name)  # JSON has no such number.
         setting = config.settings.get(name, Setting(source=Source.DEFAULT))
         source = None if value is None else str(setting.source)
         fields[name] = {"value": value, "source": source, "origin": setting.origin}

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact import kernels
-from kcompact.config.broker_config import UNKNOWN_BROKER
 from kcompact.config.brokers import Broker, brokers_of
+from kcompact.config.layers import with_refusals
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured
 from kcompact.doctor.damage import of_error
@@ -77,12 +77,10 @@ def examine(
 def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:
     log_dirs = [_log_dir(path) for path in paths]
     brokers = brokers_of(log_dirs, options.broker_config)
+    if options.broker_config is not None:  # One that is found has none that a broker refuses.
+        brokers = {each: replace(broker, config=with_refusals(broker.config)) for each, broker in brokers.items()}
     configs = {log_dir: broker.config for log_dir, broker in brokers.items()}
     found = list(broker_setting_findings(configs))
-    if found and options.broker_config is not None:
-        # A broker refuses these settings, so nothing can be said about partitions under them.
-        unknown = replace(UNKNOWN_BROKER, doubts=(f"{options.broker_config.origin} has a value that a broker refuses",))
-        brokers = {log_dir: replace(broker, config=unknown) for log_dir, broker in brokers.items()}
     options = replace(options, include_internal=True, unclean=reads_all)
     found += broker_config_findings(configs)
     found += missing_log_dir_findings(brokers)

@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kcompact.config.broker_config import BrokerConfig
-from kcompact.config.layers import merged_config
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured
 from kcompact.config.settings import LONG_MAX, TopicConfig
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.errors import ConfigError
 from kcompact.format.names import CONSUMER_OFFSETS, TRANSACTION_STATE, parse_directory
 from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan
@@ -24,9 +22,11 @@ from kcompact.plan.partition import HOW_TO_KNOW_TOPICS
 from kcompact.plan.setting_notes import found_note, how_to_know, nothing_read, unresolved_text
 from kcompact.readable import shown, some_of
 
-_REFUSALS = {
-    "log.cleaner.dedupe.buffer.size": "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
-    "min.compaction.lag.ms": "conflict topic config setting min.compaction.lag.ms",
+_REFUSALS: dict[tuple[str, ...], str] = {
+    ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"): (
+        "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
+    ),
+    ("min.compaction.lag.ms", "max.compaction.lag.ms"): "conflict topic config setting min.compaction.lag.ms",
 }
 """What a broker's log says about settings that contradict others."""
 
@@ -46,14 +46,12 @@ def broker_setting_findings(brokers: Mapping[Path, BrokerConfig]) -> Iterator[Fi
     `brokers` has what is known of the broker of each log directory.
     """
     for log_dir, broker in _each_once(brokers):
-        try:
-            merged_config("every topic", overrides=(), broker=broker)
-        except ConfigError as error:
+        for error in dict.fromkeys(broker.refused.values()):
             yield Finding(
                 kind=Kind.BAD_SETTING,
                 directory=log_dir,
                 problem=f"{shown(broker.origin or 'server.properties')}: {error.path}: {error.problem}",
-                broker_says=_REFUSALS.get(error.contradicts_other, ""),
+                broker_says=_REFUSALS.get(error.contradicting, ""),
             )
 
 
@@ -138,11 +136,13 @@ def _problems(topic: str, config: TopicConfig) -> Iterator[tuple[Kind, str]]:
         )
     if "compact" not in policy:
         return
-    # Rule: LogCleanerManager.grabFilthiestCompactedLog, which wants a ratio above the minimum.
-    if config.min_cleanable_dirty_ratio >= 1 and config.max_compaction_lag_ms == LONG_MAX:
+    # Rule: LogCleanerManager.grabFilthiestCompactedLog, which wants a ratio above the minimum. None is above NaN.
+    minimum = config.text_of("min.cleanable.dirty.ratio")
+    if not config.min_cleanable_dirty_ratio < 1 and config.max_compaction_lag_ms == LONG_MAX:
         yield (
             Kind.NEVER_DIRTY_ENOUGH,
-            "min.cleanable.dirty.ratio is 1, and the ratio must be above it; max.compaction.lag.ms is not set",
+            f"min.cleanable.dirty.ratio is {minimum.removesuffix('.0')}, and the ratio must be above it; "
+            "max.compaction.lag.ms is not set",
         )
     # Rule: LogConfig.validateValues, for the settings of the topic alone.
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:

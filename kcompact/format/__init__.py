@@ -15,6 +15,7 @@ Imports: `errors`.
     checkpoint         the four offset checkpoints and `leader-epoch-checkpoint`
     properties         `meta.properties`, `partition.metadata`, Java properties
     text_lines         lines, words and integers of these text files
+    java_values        numbers, booleans and lists as Java reads them from text
     messages/          records of Kafka's internal topics and control records, decoded by their schemas
     block              kcompact's own blocks, which the stages of a cleaning exchange
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.text_lines import (
     INT_MAX,
+    INT_MIN,
     NEWER_FILE,
     malformed,
     parse_integer,
@@ -115,7 +116,7 @@ def parse_meta_properties(data: bytes, *, file: str) -> MetaProperties:
         if name not in properties:
             return None
         try:
-            return parse_integer(properties[name].strip(), low=-INT_MAX - 1, high=INT_MAX, what=name)
+            return parse_integer(properties[name].strip(), low=INT_MIN, high=INT_MAX, what=name)
         except ValueError as error:
             raise CorruptCheckpointError(file=file, problem=str(error)) from None
 

@@ -1,7 +1,7 @@
 """Kafka's small text files as lines, words and integers, for checkpoints, properties and `partition.metadata`.
 
 Lines, white space and integers follow Java (`BufferedReader.readLine`, `String.split`, `Integer.parseInt`), which is
-stricter and looser than Python in different places: `1_0` is no integer, `+1` is one, and only ASCII digits count.
+stricter and looser than Python in different places.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 
 from kcompact.errors import CorruptCheckpointError
+from kcompact.format.java_values import read_integer
 
-INT_MAX = 2**31 - 1
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _WHITESPACE = re.compile(r"[ \t\n\x0b\f\r]+")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _SHOWN_CHARACTERS = 80
@@ -47,9 +47,10 @@ def split_words(line: str) -> list[str]:
 
 def parse_integer(word: str, *, low: int, high: int, what: str) -> int:
     """Return `word` as an integer. Raises ValueError, naming `what`, for other text and outside [low, high]."""
-    if not _INTEGER.fullmatch(word) or not low <= int(word) <= high:
+    number = read_integer(word)
+    if number is None or not low <= number <= high:
         raise ValueError(f"{quoted(word)} is not a valid {what}")
-    return int(word)
+    return number
 
 
 def parse_digits(text: str, *, most: int = 10) -> int | None:

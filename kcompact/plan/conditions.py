@@ -7,12 +7,13 @@ Rules: `LogCleanerManager.grabFilthiestCompactedLog`, `LogCleanerManager.cleanab
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 
 from kcompact import readable
 from kcompact.config.settings import LONG_MAX
 from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, uncleanable_from
-from kcompact.plan.cost import UNLIMITED, broker_cost
+from kcompact.plan.cost import broker_cost, is_throttled
 from kcompact.plan.deciding_settings import (
     Remedy,
     max_lag_remedy,
@@ -448,7 +449,7 @@ def _ratio(plan: CleanPlan) -> Condition:
     return Condition(
         name=ConditionName.RATIO,
         value=ratio,
-        threshold=minimum,
+        threshold=None if math.isnan(minimum) else minimum,
         verdict=verdict,
         explanation=explanation,
         remedy=ratio_remedy(plan),
@@ -493,7 +494,7 @@ def _buffer(plan: CleanPlan) -> Condition:
 
 def _throttle(plan: CleanPlan) -> Condition:
     cost, rate = broker_cost(plan), plan.config.log_cleaner_io_max_bytes_per_second
-    is_limited = rate < UNLIMITED
+    is_limited = is_throttled(plan.config)
     verdict, explanation = Verdict.OK, "reading and writing are not limited"
     if is_limited:
         most = readable.size(int(rate)) if rate >= 1 else f"{rate:g} B"

@@ -41,7 +41,8 @@ def keys_per_pass(config: TopicConfig) -> int:
 
 def _keys_in(slots: int, config: TopicConfig) -> int:
     """Return the number of keys at which a map of so many slots counts as full; as Java does, at most 2^31 - 1."""
-    return int(min(slots * config.log_cleaner_io_buffer_load_factor, INT_MAX))
+    keys = slots * config.log_cleaner_io_buffer_load_factor
+    return int(min(keys, INT_MAX)) if keys > 0 else 0  # NaN is 0 in Java too.
 
 
 def dirty_records_at_most(plan: CleanPlan) -> int:
@@ -101,8 +102,14 @@ def kafka_passes_at_least(plan: CleanPlan, *, map_keys: int) -> int | None:
 
 # What a cleaning reads, writes and needs
 
-UNLIMITED = TopicConfig().log_cleaner_io_max_bytes_per_second
-"""The rate of a broker without a throttle."""
+_UNLIMITED = TopicConfig().log_cleaner_io_max_bytes_per_second
+
+
+def is_throttled(config: TopicConfig) -> bool:
+    """Return whether a broker's cleaner ever waits: not below 0, and not for NaN. Rule: `Throttler.maybeThrottle`."""
+    return 0 <= config.log_cleaner_io_max_bytes_per_second < _UNLIMITED
+
+
 _LONGEST_S = LONG_MAX / 1000
 """A longer time has no use, and JSON has no infinity."""
 _RECORD_GROWTH_BYTES = 10
@@ -216,8 +223,12 @@ def broker_cost(plan: CleanPlan) -> BrokerCost:
         buffer_bytes_for_one_pass=buffer_bytes_for_one_pass(config, keys),
         bytes_rewritten=rewritten,
         bytes_read_and_written=charged,
-        seconds_throttled=min(charged / rate, _LONGEST_S) if rate < UNLIMITED and rewritten else None,
+        seconds_throttled=_seconds(charged, rate) if is_throttled(config) and rewritten else None,
     )
+
+
+def _seconds(charged_bytes: int, rate: float) -> float:
+    return min(charged_bytes / rate, _LONGEST_S) if rate else _LONGEST_S
 
 
 def cost_here(plan: CleanPlan, *, is_on_overlay: bool = False) -> CostHere:

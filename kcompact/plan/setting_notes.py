@@ -54,8 +54,19 @@ def broker_file_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
     notes = []
     for origin, broker in found.items():
         notes.append(found_note(broker, [each for each, other in brokers.items() if other.origin == origin]))
-        notes += wrong_name_notes(broker)
+        notes += [*_refused_notes(broker), *wrong_name_notes(broker)]
     return notes
+
+
+def _refused_notes(broker: BrokerConfig) -> list[Note]:
+    """Return a note for each value in a broker's file that was found and with which no broker starts."""
+    why = "a broker does not start with this value, so the one that it has is unknown"
+    return [
+        Note.of(
+            NoteCode.UNUSED_SETTING, setting=f"{name} of {shown(broker.origin)}", why=f"{shown(error.problem)}: {why}"
+        )
+        for name, error in broker.refused.items()
+    ]
 
 
 def found_note(broker: BrokerConfig, log_dirs: Sequence[Path]) -> Note:
@@ -260,8 +271,13 @@ def why_assumed(plan: CleanPlan) -> str:
 
 
 def unresolved_text(broker: BrokerConfig) -> str:
-    """Return that a broker's file has values that only the broker can resolve; an empty text if no file was read."""
-    return f"{shown(broker.origin)} has values for them that only the broker can resolve" if broker.is_known else ""
+    """Return that a broker's file has no values that can be read, and why; an empty text if no file was read."""
+    if not broker.is_known:
+        return ""
+    if broker.refused and broker.provided:
+        return f"{shown(broker.origin)} has values for them that a broker refuses, or that only the broker can resolve"
+    what = "a broker refuses" if broker.refused else "only the broker can resolve"
+    return f"{shown(broker.origin)} has values for them that {what}"
 
 
 def nothing_read(log_dirs: Mapping[Path, BrokerConfig]) -> str:

@@ -201,8 +201,8 @@ def why_not_in_closed_segments(log: PartitionLog, first_dirty_offset: int) -> Ru
 
 def ruling_by_ratio(ratio: float, config: TopicConfig) -> Ruling:
     """Return the verdict by the dirty ratio alone."""
-    minimum = config.min_cleanable_dirty_ratio
-    if ratio > minimum:
+    minimum = config.text_of("min.cleanable.dirty.ratio")
+    if ratio > config.min_cleanable_dirty_ratio:
         return Reason.DIRTY_RATIO, f"ratio {ratio:.4f} is above {minimum}"
     return Reason.BELOW_RATIO, f"ratio {ratio:.4f} is not above {minimum}"
 

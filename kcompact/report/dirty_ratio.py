@@ -16,6 +16,7 @@ from kcompact.views.parts import Section, Table, row
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_MINIMUM = "min.cleanable.dirty.ratio"
 _CLEANS, _BLANK = "▼", "\u2007"
 _ENOUGH = 2
 """A line needs so many points."""
@@ -38,7 +39,7 @@ def ratio_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section 
     figure = drawing.figure(
         f"{name}-ratio",
         "Dirty ratio as the log grew",
-        f"The ratio is {plan.cleanable_ratio:.4f} now, the minimum {minimum}. In the model, "
+        f"The ratio is {plan.cleanable_ratio:.4f} now, the minimum {plan.config.text_of(_MINIMUM)}. In the model, "
         f"{readable.counted(len(cleanings), 'cleaning')} would have come.",
         lambda axes, is_narrow: _draw(axes, rolled, minimum, is_narrow=is_narrow),
     )
@@ -59,7 +60,7 @@ def _remaining(facts: PartitionFacts, plan: CleanPlan) -> float | None:
 
 
 def _texts(plan: CleanPlan, due: Rolled | None, remaining: float | None) -> list[str]:
-    minimum = plan.config.min_cleanable_dirty_ratio
+    minimum = plan.config.text_of(_MINIMUM)
     share = "all of them, because no dry run was made" if remaining is None else f"{100 * remaining:.0f} % of them"
     texts = [
         "The solid line is measured: the dirty share of the closed segments at each roll since the checkpoint, offset "

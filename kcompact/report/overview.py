@@ -87,7 +87,7 @@ def _values(facts: PartitionFacts, plan: CleanPlan) -> list[KeyFigure]:
         KeyFigure(
             name="dirty ratio",
             value=f"{plan.cleanable_ratio:.4f}",
-            remark=f"cleaned above {plan.config.min_cleanable_dirty_ratio}",
+            remark=f"cleaned above {plan.config.text_of('min.cleanable.dirty.ratio')}",
         )
     )
     if facts.contents is not None:

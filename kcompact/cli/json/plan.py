@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,7 +113,12 @@ BROKER_COST = Shape(
     Field("passes_at_most", nullable(INTEGER), "null if the cleaner might never finish"),
     Field("buffer_bytes", INTEGER, "the setting"),
     Field("threads", INTEGER, "the setting"),
-    Field("load_factor", NUMBER, "the setting"),
+    Field(
+        "load_factor",
+        nullable(NUMBER),
+        "the setting; null if it is no finite number",
+        lambda cost: cost.load_factor if math.isfinite(cost.load_factor) else None,
+    ),
     Field("keys_per_pass", INTEGER, "how many keys fill the map of a thread"),
     Field("keys_at_most", INTEGER, "how many keys the cleanable section may have"),
     Field("buffer_utilization", NUMBER, "the share of the map that these take"),

@@ -14,7 +14,8 @@ from kcompact.config.client.tls import SSL_SECRETS, ssl_context
 from kcompact.config.kafka_names import KAFKA_CLIENT_NAMES
 from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE, read_properties, resolved
 from kcompact.errors import ConfigError, storage_errors
-from kcompact.format.text_lines import INT_MAX, parse_digits
+from kcompact.format.java_values import read_integer, trimmed
+from kcompact.format.text_lines import INT_MAX
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import closest, shell_word, shown
 
@@ -86,8 +87,8 @@ class ClientConfig:
 
 def _milliseconds(settings: Mapping[str, str], name: str, default: int, where: str) -> int:
     text = settings.get(name, str(default))
-    number = parse_digits(text)
-    if not number or number > INT_MAX:
+    number = read_integer(trimmed(text))
+    if number is None or not 0 < number <= INT_MAX:
         raise ConfigError(path=where, problem=f"{name} is '{text}', not a number of milliseconds from 1 to 2^31 - 1")
     return number
 

@@ -19,6 +19,7 @@ from urllib.parse import quote_plus, unquote, urlsplit
 
 from kcompact.config.client.tls import ssl_context
 from kcompact.errors import ClusterUnreachableError, ConfigError
+from kcompact.format.java_values import read_double, read_integer
 from kcompact.host.machine import clock_ms
 from kcompact.log.files import read_file
 
@@ -199,15 +200,14 @@ def _without_user(url: str) -> str:
 def _claims(options: Mapping[str, str], where: str) -> dict[str, Any]:
     """Return the claims of an unsecured token without its times. Rule: OAuthBearerUnsecuredLoginCallbackHandler."""
     claims: dict[str, Any] = dict(_starting(options, "unsecuredLoginStringClaim_"))
-    try:
-        for name, text in _starting(options, "unsecuredLoginNumberClaim_").items():
-            claims[name] = float(text)
-        lifetime_s = int(options.get("unsecuredLoginLifetimeSeconds", _LIFETIME_S))
-    except ValueError:
+    numbers = {name: read_double(text) for name, text in _starting(options, "unsecuredLoginNumberClaim_").items()}
+    lifetime_s = read_integer(options.get("unsecuredLoginLifetimeSeconds", str(_LIFETIME_S)))
+    if lifetime_s is None or None in numbers.values():
         problem = (
             "sasl.jaas.config has an unsecuredLoginNumberClaim_ or unsecuredLoginLifetimeSeconds that is no number"
         )
-        raise ConfigError(path=where, problem=problem) from None
+        raise ConfigError(path=where, problem=problem)
+    claims |= numbers
     for name, text in _starting(options, "unsecuredLoginListClaim_").items():
         claims[name] = text[1:].split(text[0]) if len(text) > 1 else []
     if not claims.get(options.get("unsecuredLoginPrincipalClaimName", "sub").strip() or "sub"):

@@ -149,10 +149,15 @@ def test_the_file_leads_to_the_metadata_log(tmp_path: Path) -> None:
 @searches
 def test_a_file_with_a_value_that_a_broker_refuses(tmp_path: Path) -> None:
     directory = partition(tmp_path / "logs")
-    file = file_above(tmp_path / "logs", "log.cleaner.threads=0")
+    lines = ("log.cleaner.threads=0", "log.cleaner.min.cleanable.ratio=0,2", "log.cleaner.min.compaction.lag.ms=5")
+    file = file_above(tmp_path / "logs", "\n".join(lines))
     ran = plan(*POLICY, directory)
-    assert (ran.partition["broker_config"], "log.cleaner.enable" in ran.partition["assumed"]) == (None, True)
-    assert f"(not used: {file} names it, but a broker refuses log.cleaner.threads: '0' must be between" in ran.err
+    unknown = ["min.cleanable.dirty.ratio", "log.cleaner.threads"]
+    assert (ran.partition["broker_config"], ran.partition["assumed"]) == (str(file), unknown)
+    assert ran.partition["config"]["min.compaction.lag.ms"]["value"] == 5
+    for name, problem in (("threads", "'0' must be between 1 and"), ("min.cleanable.ratio", "'0,2' is not a number")):
+        assert f"log.cleaner.{name} of {file} has no effect: {problem}" in ran.err
+    assert f"{file} has values for them that a broker refuses: Kafka's defaults are assumed, and decide here" in ran.err
     assert str(file) in findings(tmp_path / "logs")["bad-setting"]["problem"]
 
 

@@ -35,10 +35,10 @@ def test_kafkas_defaults() -> None:
     ("text", "policies", "written"),
     [
         ("compact", {"compact"}, "compact"),
-        ("Compact", {"compact"}, "compact"),
         ("delete", {"delete"}, "delete"),
         ("compact,delete", {"compact", "delete"}, "compact,delete"),
-        (" delete , compact ", {"compact", "delete"}, "compact,delete"),
+        (" delete\t, compact\x00", {"compact", "delete"}, "compact,delete"),
+        ("compact,compact", {"compact"}, "compact"),
         ("", set(), ""),
     ],
 )
@@ -52,19 +52,28 @@ def test_policies(text: str, policies: set[str], written: str) -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("min.cleanable.dirty.ratio", ["0", "1", "0.5", "1e-3"], ["-0.1", "1.1", "nan", "half", ""]),
+        ("min.cleanable.dirty.ratio", ["0", "1", "0.9d", "0x1p-1", "NaN"], ["-0.1", "1.1", "nan", "half", ""]),
         ("min.compaction.lag.ms", ["0", str(LONG_MAX - 1)], ["-1", str(LONG_MAX + 1), "1h"]),
         ("max.compaction.lag.ms", ["1", str(LONG_MAX)], ["0", "-1"]),
         ("delete.retention.ms", ["0", str(LONG_MAX)], ["-1", str(LONG_MAX + 1), "1.5"]),
         ("segment.bytes", ["14", "1048576", str(INT_MAX)], ["13", "0", str(INT_MAX + 1)]),
         ("segment.index.bytes", ["4", str(INT_MAX)], ["3", "-1"]),
         ("index.interval.bytes", ["0", str(INT_MAX)], ["-1"]),
-        ("cleanup.policy", ["compact", ""], ["compacted", "delete.and.compact", "compact;delete"]),
-        ("remote.storage.enable", ["true", "FALSE"], ["yes", "1", ""]),
+        (
+            "cleanup.policy",
+            ["compact", ""],
+            ["compacted", "compact;delete", "Compact", "compact,", ",", "compact,\xa0delete"],
+        ),
+        ("remote.storage.enable", ["true", " FALSE\t", "fal\u017fe"], ["yes", "1", "", "true\xa0"]),
         ("producer.id.expiration.ms", ["1", str(INT_MAX)], ["0", str(INT_MAX + 1)]),
         ("log.cleaner.dedupe.buffer.size", ["1048577", str(LONG_MAX)], ["0", "-1", str(LONG_MAX + 1), "128m"]),
         ("log.cleaner.threads", ["1", "127"], ["0", "-1", str(INT_MAX + 1)]),
-        ("log.cleaner.io.buffer.load.factor", ["0.9", "1", "1.5", "1e-9"], ["0", "-0.5", "nan", "inf", "", "most"]),
+        ("log.cleaner.io.buffer.load.factor", ["0.9", "1.5", "0", "-1", "NaN", "Infinity"], ["nan", "inf", "", "most"]),
+        ("log.cleaner.threads", ["+5", "\u0665", " 5 "], ["1_0", "\xa05", "\U0001d7d3", "5.0", "-", "0x5"]),
+        ("log.retention.hours", ["-1", "-9", "1", str(INT_MAX)], ["0", str(INT_MAX + 1), ""]),
+        ("log.retention.ms", ["-1", str(-LONG_MAX), "1", str(LONG_MAX)], ["0", str(LONG_MAX + 1), "1h"]),
+        ("log.roll.hours", ["1", str(INT_MAX)], ["0", "-1", str(INT_MAX + 1)]),
+        ("log.roll.jitter.hours", ["0"], ["-1"]),
     ],
 )
 def test_values_and_their_bounds(name: str, good: list[str], bad: list[str]) -> None:

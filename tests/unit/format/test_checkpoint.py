@@ -63,7 +63,7 @@ def test_offset_checkpoints(data: bytes, entries: dict[tuple[str, int], int]) ->
         (b"0\n1\nt 2147483648 1\n", "line 3: '2147483648' is not a valid partition"),
         (b"0\n1\nt 0 9223372036854775808\n", "line 3: '9223372036854775808' is not a valid offset"),
         (b"0\n1\nt 0 1_0\n", "line 3: '1_0' is not a valid offset"),
-        ("0\n1\nt 0 \u0661\n".encode(), r"line 3: '\\u0661' is not a valid offset"),
+        ("0\n1\nt 0 \U0001d7cf\n".encode(), r"line 3: '\\U0001d7cf' is not a valid offset"),
         (b"0\n2\nt 0 1\nt 0 2\n", "line 4: 't 0 2' repeats an earlier entry"),
         (b"0\n1\nt 0 " + b"9" * 200 + b"\n", "line 3: '99.*9...' is not a valid offset"),
         (b"0\n1\n\xff 0 1\n", "position 4: not UTF-8"),
