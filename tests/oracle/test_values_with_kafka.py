@@ -36,26 +36,29 @@ listeners=PLAINTEXT://localhost:9092
 log.dirs=/data
 """
 BLANKS = (*[""] * 8, " ", "\t", "\0", "\x1f", "\xa0", "\u2003", "\x85", "\ufeff")
-INTEGERS = (
-    "0",
-    "1",
-    "5",
-    "60000",
-    "3000000",
-    "+5",
-    "-1",
-    "-5",
-    "007",
-    "\u0665\u0660",
-    "\uff11",
-    "1_0",
-    "5.0",
-    "5L",
-    "0x5",
-    "",
+# The first three of each are values of nearly every setting.
+INTEGERS: tuple[str, ...] = (
+    *(
+        "60000",
+        "3000000",
+        "+5",
+        "0",
+        "1",
+        "5",
+        "-1",
+        "-5",
+        "007",
+        "\u0665\u0660",
+        "\uff11",
+        "1_0",
+        "5.0",
+        "5L",
+        "0x5",
+        "",
+    ),
 )
 INTEGERS += tuple(str(bound + more) for bound in (INT_MIN, INT_MAX, LONG_MIN, LONG_MAX) for more in (-1, 0, 1))
-DOUBLES = (
+DOUBLES: tuple[str, ...] = (
     "0.5",
     ".5",
     "1.",
@@ -86,8 +89,18 @@ DOUBLES += (
     "",
     "-1",
 )
-BOOLEANS = ("true", "FALSE", "True", "fal\u017fe", "yes", "1", "0", "", "t rue", "tru", "\uff54rue")
-LISTS = ("compact", "delete", "compact,delete", "delete , compact", "Compact", "compact,", ",", "", "compact,compact")
+BOOLEANS: tuple[str, ...] = ("true", "FALSE", "True", "fal\u017fe", "yes", "1", "0", "", "t rue", "tru", "\uff54rue")
+LISTS: tuple[str, ...] = (
+    "compact",
+    "delete",
+    "compact,delete",
+    "delete , compact",
+    "Compact",
+    "compact,",
+    ",",
+    "",
+    "compact,compact",
+)
 LISTS += (
     "compact;delete",
     "compact,\xa0delete",
@@ -132,7 +145,8 @@ def generated(chance: random.Random) -> str:
     names = chance.sample([*TEXTS_OF], 5)
     lines = [chance.choice(("", "", "# log.cleaner.threads=x\n", "! log.cleaner.threads=\\\n"))]
     for name in chance.choices(names, k=chance.randint(1, 4)):
-        text = chance.choice(BLANKS) + chance.choice(TEXTS_OF[name]) + chance.choice(BLANKS)
+        texts = TEXTS_OF[name][:3] if chance.random() < 0.4 else TEXTS_OF[name]
+        text = chance.choice(BLANKS) + chance.choice(texts) + chance.choice(BLANKS)
         separator = chance.choice(("=", ":", " ", " = ", "\t:"))
         lines.append(f"{chance.choice(('', ' '))}{name}{separator}{written(text, chance)}\n")
     return BROKER + "".join(lines)
@@ -190,7 +204,7 @@ def test_files_of_brokers(kafka: RealKafka, tmp_path: Path, seed: int) -> None:
             told = reply["starts"][f"topic:{name}" if name in TOPIC_SETTINGS else name]
             assert same(config.value_of(name), told), (name, text, reply)
     assert all("error" in reply["starts"] for reply in asked(kafka, tmp_path / "alone", alone))
-    assert FILES // 10 < sum(not config.broker.refused for config in configs) < FILES
+    assert 0 < sum(not config.broker.refused for config in configs) < FILES
 
 
 def mixed(chance: random.Random, texts: tuple[str, ...]) -> str:

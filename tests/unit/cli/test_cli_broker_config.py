@@ -162,6 +162,21 @@ def test_a_file_with_a_value_that_a_broker_refuses(tmp_path: Path) -> None:
 
 
 @searches
+def test_numbers_that_are_none(tmp_path: Path) -> None:
+    """Kafka takes them. No ratio is above NaN, and a map with such a load factor has no room."""
+    directory = partition(tmp_path / "logs")
+    names = ("min.cleanable.ratio", "io.buffer.load.factor", "io.max.bytes.per.second")
+    file_above(tmp_path / "logs", "\n".join(f"log.cleaner.{name}=NaN" for name in names))
+    ran = plan(*POLICY, "--explain", directory)
+    shown = ran.partition["config"]["min.cleanable.dirty.ratio"]
+    assert (ran.partition["reason"], shown["value"], shown["source"]) == ("below-ratio", "NaN", "broker-config")
+    broker = ran.partition["explain"]["broker"]
+    assert (broker["load_factor"], broker["passes_at_most"], broker["seconds_throttled"]) == (None, None, None)
+    assert "is not above NaN" in kcompact("plan", "--explain", *AT, *POLICY, directory).out
+    assert "never-dirty-enough" in findings(tmp_path / "logs", *POLICY)
+
+
+@searches
 def test_what_only_the_broker_can_resolve(tmp_path: Path) -> None:
     directory = partition(tmp_path / "logs")
     file = file_above(tmp_path / "logs", "config.providers=env\nlog.cleaner.enable=${env:CLEANER}")
