@@ -12,7 +12,7 @@ from kcompact.config.broker_config import (
     check_broker_properties,
     is_of_broker,
 )
-from kcompact.config.layers import merged_config, topic_config
+from kcompact.config.layers import merged_config, topic_config, with_refusals
 from kcompact.config.server_properties import read_broker_config
 from kcompact.config.settings import parse_override
 from kcompact.errors import ConfigError
@@ -173,6 +173,33 @@ def test_what_a_provider_has_is_unknown_and_not_the_default() -> None:
 def test_without_providers_such_a_value_is_wrong() -> None:
     with pytest.raises(ConfigError, match="must be true or false"):
         topic_config("orders", broker_properties={"log.cleaner.enable": "${env:CLEANER}"})
+
+
+LAGS = {"log.cleaner.min.compaction.lag.ms": "10", "log.cleaner.max.compaction.lag.ms": "9"}
+BUFFER = {"log.cleaner.dedupe.buffer.size": "1", "log.cleaner.threads": "2"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "refused"),
+    [
+        ({"log.roll.ms": "7"}, set()),
+        (
+            {"log.roll.ms": "x", "log.roll.hours": "y", "log.segment.bytes": "2000000"},
+            {"log.roll.ms", "log.roll.hours"},
+        ),
+        ({"log.retention.ms": "5", "log.retention.hours": "0"}, set()),
+        ({"log.retention.hours": "0", "log.segment.bytes": "2000000"}, {"log.retention.hours"}),
+        (LAGS, {*LAGS}),
+        (BUFFER, {*BUFFER}),
+        ({"log.cleaner.threads": "200"}, {"log.cleaner.threads"}),
+    ],
+)
+def test_values_with_which_no_broker_starts(properties: dict[str, str], refused: set[str]) -> None:
+    broker = with_refusals(BrokerConfig(properties=properties))
+    assert {*broker.refused} == refused
+    config = merged_config("orders", overrides=(), own=NO_OVERRIDES, broker=broker)
+    assert bool(config.assumed) == bool(refused)
+    assert config.segment_bytes == int(properties.get("log.segment.bytes", config.segment_bytes))
 
 
 def test_what_is_assumed() -> None:

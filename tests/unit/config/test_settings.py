@@ -92,6 +92,7 @@ def test_values_and_their_bounds(name: str, good: list[str], bad: list[str]) -> 
         ("orders:cleanup.policy=", Override(name="cleanup.policy", value="", topic="orders")),
         ("a.b-c_d:segment.bytes=1=2", Override(name="segment.bytes", value="1=2", topic="a.b-c_d")),
         ("log.cleanup.policy=compact", Override(name="log.cleanup.policy", value="compact")),
+        ("cleanup.policy=\tcompact\xa0", Override(name="cleanup.policy", value="compact\xa0")),
         ("num.io.threads=8", Override(name="num.io.threads", value="8")),
         ("max.message.bytes=8", Override(name="max.message.bytes", value="8")),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from kcompact.clean.groups import count_groups
 from kcompact.clean.prepare import prepare_clean
 from kcompact.cleaner.space import shortage
+from kcompact.config.settings import TopicConfig
 from kcompact.engine.in_process import InProcess
 from kcompact.host.disk import Disk
-from kcompact.plan.cost import broker_cost, cost_here
+from kcompact.plan.cost import broker_cost, cost_here, is_throttled
 from tests.support import log_dsl
 from tests.support.log_values import log_of, planned, segment
 from tests.support.stages import plan_of
@@ -69,3 +71,10 @@ def test_nothing_cleanable_costs_nothing(tmp_path: Path) -> None:
     cost = cost_here(plan)
     assert (cost.log_bytes_read, cost.bytes_written_at_most, cost.peak_extra_disk_bytes) == (0, 0, 0)
     assert broker_cost(plan).seconds_throttled is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "is_limited"), [(1.0, True), (0.0, True), (-1.0, False), (math.nan, False), (math.inf, False)]
+)
+def test_which_rates_slow_a_broker_down(rate: float, is_limited: bool) -> None:
+    assert is_throttled(TopicConfig(log_cleaner_io_max_bytes_per_second=rate)) is is_limited
