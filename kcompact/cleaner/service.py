@@ -458,7 +458,14 @@ def _not_running(event: str) -> CleanerStateError:
 
 
 def _bytes_per_second(options: CleanOptions, broker_limit: float) -> int | None:
-    """Return the limit of all threads together: the option's, else the broker setting's. None is no limit."""
+    """Return the limit of all threads together: the option's, else the broker setting's. None is no limit.
+
+    Raises ConfigError for 0, with which a broker's cleaner starts, and waits for ever.
+    """
     if options.max_bytes_per_second is not None:
         return options.max_bytes_per_second
+    if broker_limit == 0:
+        raise ConfigError(
+            path="log.cleaner.io.max.bytes.per.second", problem="with 0 bytes a second nothing is cleaned"
+        )
     return max(1, int(broker_limit)) if 0 <= broker_limit < 1 << 63 else None
