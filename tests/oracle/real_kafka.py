@@ -302,6 +302,11 @@ class RealKafka:
                 batch["records"] = [_decoded(row) for row in batch["records"]]
         return reply
 
+    def compressed(self, codec: str, contents: Sequence[bytes]) -> list[bytes]:
+        """Return each content as the cleaner compresses a section of records."""
+        rows = self.call("compress", codec=codec, contents=[_encode(content) for content in contents])["sections"]
+        return [base64.b64decode(row) for row in rows]
+
     def coordinator_records(self, *, seed: int, rounds: int = 1) -> list[CoordinatorRecord]:
         """Return records of Kafka's coordinators with random fields, of every type and version, and tombstones."""
         rows = self.call("coordinator_records", seed=seed, rounds=rounds)["records"]

@@ -152,9 +152,9 @@ def test_a_batch_that_inflates_to_too_much(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", sections.COMPRESSING)
 def test_the_kernels_write_what_the_definition_writes(codec: Codec) -> None:
     chance = random.Random(3)
-    contents = [sections.content(chance, 80_000) for _ in range(60)]
-    ends = np.cumsum([len(one) for one in contents])
-    table, outcomes = np.zeros((60, COLUMNS), np.int64), np.zeros((60, OUTCOMES), np.int64)
+    contents = [sections.content(chance, 80_000) for _ in range(60)] + sections.contents_of("text")
+    count, ends = len(contents), np.cumsum([len(one) for one in contents])
+    table, outcomes = np.zeros((count, COLUMNS), np.int64), np.zeros((count, OUTCOMES), np.int64)
     table[:, ATTRIBUTES], table[:, RECORDS_COUNT] = codec, 1
     outcomes[:, ACTION] = ENCODED
     outcomes[:, OUT_START], outcomes[:, OUT_END] = np.concatenate(([0], ends[:-1])), ends
@@ -162,8 +162,8 @@ def test_the_kernels_write_what_the_definition_writes(codec: Codec) -> None:
     codecs.open(codec)
     out = np.empty(sum(HEADER_BYTES + most_compressed_bytes(len(one)) for one in contents), np.uint8)
     header = np.zeros(HEADER_BYTES, np.uint8)
-    keeps_header = np.zeros(60, np.uint8)
-    kernels.seal_batches(header, array(b"".join(contents)), table, keeps_header, 0, 60, codecs.words, out, outcomes)
+    keeps_header = np.zeros(count, np.uint8)
+    kernels.seal_batches(header, array(b"".join(contents)), table, keeps_header, 0, count, codecs.words, out, outcomes)
     assert set(outcomes[:, ACTION]) == {SEALED}
     for one, outcome in zip(contents, outcomes, strict=True):
         section = out[outcome[OUT_START] + HEADER_BYTES : outcome[OUT_END]].tobytes()

@@ -33,6 +33,39 @@ def content(chance: random.Random, most_bytes: int = 150_000) -> bytes:
     return chance.randbytes(size // 2) + bytes(size - size // 2)
 
 
+KINDS = ("random", "text", "repeated", "records", "runs")
+_SIZES = (0, 1, 2, 4, 13, *range(14, 19), 63, 255, 256, 257, 1023, 4095, 4096, 4097, 8191, 8192, 16_383, 16_384, 16_385)
+_SIZES_OF_BLOCKS = (32_767, 32_768, 32_769, 65_535, 65_536, 65_537, 98_304, 131_073, 200_000)
+
+
+def contents_of(kind: str) -> list[bytes]:
+    """Return 40 contents that compress alike: of sizes around those of tables and blocks of codecs, and of others."""
+    chance = random.Random(kind)
+    sizes = (*_SIZES, *_SIZES_OF_BLOCKS, *(chance.randrange(40_000) for _ in range(8)))
+    return [_content_of(kind, chance, size) for size in sizes]
+
+
+def _content_of(kind: str, chance: random.Random, size: int) -> bytes:
+    """Return `size` bytes, which are cut from pieces."""
+    words = [bytes(chance.choices(b"etaoinshrdlu", k=chance.randrange(1, 9))) for _ in range(300)]
+    piece = chance.randbytes(chance.randrange(1, 300))
+    found = bytearray()
+    while len(found) < size:
+        match kind:
+            case "random":
+                found += chance.randbytes(size)
+            case "text":
+                found += chance.choice(words) + b" "
+            case "repeated":
+                found += piece
+            case "records":
+                key = b"user-%06d" % chance.randrange(100_000)
+                found += b"\x70\0%b\x02\x14%b\x40" % (len(found).to_bytes(4), key) + chance.randbytes(32) + b"\0"
+            case "runs":
+                found += bytes((chance.randrange(4),)) * chance.choice([1, 3, 4, 11, 12, 60, 64, 65, 67, 68, 69, 3_000])
+    return bytes(found[:size])
+
+
 def _lz4_frame(data: bytes, chance: random.Random) -> bytes:
     options = [
         {},

@@ -2,6 +2,8 @@
 
 One to three bytes behind the last block are ignored. Four or more must be a block or a repeated header. A section
 without the xerial header is a single raw block. Rules: SnappyOutputStream, SnappyInputStream of snappy-java.
+
+The library only inflates: it compresses to other bytes than the libsnappy of Kafka's snappy-java.
 """
 
 from __future__ import annotations
@@ -19,17 +21,104 @@ _MAGIC_AS_LENGTH = int.from_bytes(_MAGIC[:4], "big", signed=True)
 _MAX_RATIO = 22
 """Upper bound of inflated bytes per compressed byte: a snappy element of 3 bytes copies at most 64."""
 _MAX_LENGTH_BYTES = 5
+_HASH_FACTOR = 0x1E35A7BD
+_HASH_SHIFT = 18
+_LEAST_SLOTS, _MOST_SLOTS = 1 << 8, 1 << 14
+_MARGIN_BYTES = 15
 
 
 def compress(data: bytes | memoryview) -> bytes:
     """Return `data` in xerial framing, in blocks of 32 KiB."""
-    import snappy
-
     parts = [_HEADER]
     for start in range(0, len(data), _BLOCK_BYTES):
-        block = snappy.compress(bytes(data[start : start + _BLOCK_BYTES]))
+        block = _raw_block(bytes(data[start : start + _BLOCK_BYTES]))
         parts += (_BLOCK_LENGTH.pack(len(block)), block)
     return b"".join(parts)
+
+
+def _raw_block(data: bytes) -> bytes:
+    """Return a block of at most 64 KiB as libsnappy 1.1.10 writes it: its length, then literals and copies.
+
+    A table has the last position of four bytes, by their hash. The longer nothing repeats, the fewer positions are
+    tried. No copy begins in the last 15 bytes, because libsnappy loads whole words. Rule: internal::CompressFragment.
+    """
+    slots = _LEAST_SLOTS
+    while slots < min(len(data), _MOST_SLOTS):
+        slots *= 2
+    table = [0] * slots
+    out = _varint(len(data))
+    literal, position, last = 0, 1, len(data) - _MARGIN_BYTES
+    skip = 32
+    while position + (skip >> 5) <= last:
+        earlier = _earlier(data, position, table)
+        if data[earlier : earlier + 4] != data[position : position + 4]:
+            position += skip >> 5
+            skip += skip >> 5
+            continue
+        out += _literal(data[literal:position])
+        while data[earlier : earlier + 4] == data[position : position + 4]:
+            length = _match_length(data, earlier, position)
+            out += _copies(position - earlier, length)
+            position += length
+            if position >= last:
+                return bytes(out + _literal(data[position:]))
+            _earlier(data, position - 1, table)
+            earlier = _earlier(data, position, table)
+        literal, position, skip = position, position + 1, 32
+    return bytes(out + _literal(data[literal:]))
+
+
+def _varint(value: int) -> bytearray:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return out
+
+
+def _earlier(data: bytes, position: int, table: list[int]) -> int:
+    """Return the last position of the four bytes, or of others with their hash, and set it to `position`.
+
+    The shift fits a table of 16,384 slots and stays the same for a smaller one. Rule: TableEntry.
+    """
+    word = int.from_bytes(data[position : position + 4], "little")
+    slot = (word * _HASH_FACTOR & 0xFFFFFFFF) >> _HASH_SHIFT & (len(table) - 1)
+    earlier, table[slot] = table[slot], position
+    return earlier
+
+
+def _match_length(data: bytes, earlier: int, later: int) -> int:
+    length = 0
+    while later + length + 256 <= len(data) and (
+        data[earlier + length : earlier + length + 256] == data[later + length : later + length + 256]
+    ):
+        length += 256
+    while later + length < len(data) and data[earlier + length] == data[later + length]:
+        length += 1
+    return length
+
+
+def _literal(content: bytes) -> bytes:
+    """Return the element with these bytes, nothing for none. Rule: EmitLiteral."""
+    last = len(content) - 1
+    if last < 60:
+        return bytes((last << 2,)) + content if content else b""
+    return (bytes((60 << 2, last)) if last < 1 << 8 else struct.pack("<BH", 61 << 2, last)) + content
+
+
+def _copies(distance: int, length: int) -> bytes:
+    """Return the elements that copy `length` bytes, 4 or more, from `distance` before. Rule: EmitCopy."""
+    out = bytearray()
+    while length:
+        # What is left must not be shorter than 4 bytes.
+        step = min(length, 64) if length <= 64 or length >= 68 else 60
+        if step < 12 and distance < 2048:
+            out += bytes((distance >> 8 << 5 | (step - 4) << 2 | 1, distance & 0xFF))
+        else:
+            out += struct.pack("<BH", (step - 1) << 2 | 2, distance)
+        length -= step
+    return bytes(out)
 
 
 def decompress(source: memoryview, output: InflatedBytes) -> None:

@@ -16,7 +16,7 @@ from kcompact.kernels.columns import SNAPPY_TABLE, SNAPPY_TABLE_BITS
 from kcompact.kernels.loops.memory import copy_bytes, load_le16, load_le32, load_le64, loop, store_le16, store_le64
 
 _MOST_LENGTH_BYTES = 5
-_LEAST_TABLE_BITS = 8
+_LEAST_SLOTS = 256
 _MARGIN_BYTES = 15
 """No copy begins in the last bytes of a block, so that whole words can be loaded."""
 
@@ -155,9 +155,9 @@ def _match_length(source, earlier, later, end):
 
 
 @loop
-def _slot(word, bits):
+def _slot(word, slots):
     """Return where the words of the codecs have the last position of these four bytes, in bytes from their start."""
-    return 8 * SNAPPY_TABLE + 2 * ((word * 0x1E35A7BD & 0xFFFFFFFF) >> (32 - bits))
+    return 8 * SNAPPY_TABLE + 2 * ((word * 0x1E35A7BD & 0xFFFFFFFF) >> (32 - SNAPPY_TABLE_BITS) & (slots - 1))
 
 
 @loop
@@ -165,7 +165,7 @@ def deflate_snappy_block(codecs, source, start, end, out, filled):
     """Write the block source[start:end], at most 64 KiB, to `out`; return the position after it.
 
     `out` must have `most_snappy_bytes` from `filled` on. The words from SNAPPY_TABLE on are a table: the last position
-    of four bytes, by their hash. Definition: the library `snappy`, which writes the same bytes.
+    of four bytes, by their hash. Definition: `format.codec.snappy.compress`.
     """
     length = end - start
     while length >= 0x80:
@@ -174,17 +174,17 @@ def deflate_snappy_block(codecs, source, start, end, out, filled):
         filled += 1
     out[filled] = length
     filled += 1
-    bits = np.int64(_LEAST_TABLE_BITS)
-    while bits < SNAPPY_TABLE_BITS and 1 << bits < end - start:
-        bits += 1
-    codecs[SNAPPY_TABLE : SNAPPY_TABLE + (1 << bits) // 4] = 0
+    slots = np.int64(_LEAST_SLOTS)
+    while slots < min(end - start, 1 << SNAPPY_TABLE_BITS):
+        slots *= 2
+    codecs[SNAPPY_TABLE : SNAPPY_TABLE + slots // 4] = 0
     literal, position, last = start, start + 1, end - _MARGIN_BYTES
     while position <= last:
         skip = np.int64(32)
         earlier = np.int64(-1)
         while position <= last:
             word = load_le32(source, position)
-            slot = _slot(word, bits)
+            slot = _slot(word, slots)
             earlier = start + load_le16(codecs, slot)
             step = skip >> 5  # The longer nothing repeats, the fewer positions are tried.
             if position + step > last:
@@ -203,9 +203,9 @@ def deflate_snappy_block(codecs, source, start, end, out, filled):
             literal = position
             if position >= last:
                 return _write_literal(source, literal, end - literal, out, filled)
-            store_le16(codecs, _slot(load_le32(source, position - 1), bits), position - 1 - start)
+            store_le16(codecs, _slot(load_le32(source, position - 1), slots), position - 1 - start)
             word = load_le32(source, position)
-            slot = _slot(word, bits)
+            slot = _slot(word, slots)
             earlier = start + load_le16(codecs, slot)
             store_le16(codecs, slot, position - start)
             is_repeated = load_le32(source, earlier) == word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import random
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format.codec import Codec, compress, decompress
+from tests.support import sections
 from tests.support.damage import cuts_and_flips
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -71,6 +73,27 @@ def test_snappy_blocks(size: int, blocks: int) -> None:
         (length,) = struct.unpack_from(">i", frame, position)
         position, found = position + 4 + length, found + 1
     assert (position, found) == (len(frame), blocks)
+
+
+# SHA-256 of all sections of a kind as Kafka 3.9.2, 4.0.2, 4.3.1 and 4.4.0 compress them with snappy (snappy-java
+# 1.1.10.5 and 1.1.10.7, both with libsnappy 1.1.10). tests/oracle/test_codecs_with_kafka.py asks the newest of them.
+SNAPPY_DIGESTS = {
+    "random": "47df6984445b086fb4588663f197f5389dd5b00321168d7eabc61a2677021cc3",
+    "text": "0172dfbeb7ce740b6c5c959e5a843db44b76ea2ff509fdbb6faa5db6344ad675",
+    "repeated": "96f98ddf33f13fd0686d6b7dde6d3731232c8140729b7704d66383512dd8e6bf",
+    "records": "ebad4ca3913e42eed79d722b96364cc677cef0c6ea6a0f3e310661b7f3ff101b",
+    "runs": "ae27057f8ebdde16a60d6349d4c88b48c86cc50cddf6657f7572449d21a660fc",
+}
+
+
+@pytest.mark.parametrize("kind", sections.KINDS)
+def test_snappy_has_kafkas_bytes_for_every_kind_of_content(kind: str) -> None:
+    written = hashlib.sha256()
+    for content in sections.contents_of(kind):
+        section = compress(Codec.SNAPPY, content)
+        assert inflate(Codec.SNAPPY, section) == content
+        written.update(section)
+    assert written.hexdigest() == SNAPPY_DIGESTS[kind]
 
 
 def test_the_lz4_header_of_magic_0() -> None:
