@@ -30,7 +30,7 @@ from kcompact.cleaner.ending import SwappedPartition, end, untouched
 from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.journal import Journal, journal_at
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status, SwappedGroups
-from kcompact.cleaner.preflight import obstacle
+from kcompact.cleaner.preflight import obstacle, require_known_versions
 from kcompact.cleaner.retention import apply_retention, make_space, notes_on_active
 from kcompact.cleaner.space import freed_by_deleting, shortage, shortage_of_copy
 from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing
@@ -155,6 +155,8 @@ def _require_allowed(cleaning: Cleaning) -> None:
     problem = refusal(cleaning.plan)
     if problem is not None and not (cleaning.output is not None and is_left_as_it_is(cleaning.plan)):
         raise problem
+    if cleaning.plan.eligible or cleaning.options.apply_retention:
+        require_known_versions(cleaning.plan.log)
     if cleaning.options.apply_retention and (problem := retention_refusal(cleaning.plan)) is not None:
         raise problem
 

@@ -17,6 +17,7 @@ from kcompact.errors import (
     KcompactError,
     StaleReplicaError,
     StorageError,
+    UnsupportedError,
     storage_errors,
 )
 from kcompact.format import index
@@ -96,7 +97,7 @@ def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactEr
         if file.exists():
             try:
                 parse(file.read(), file=str(file))
-            except CorruptDataError as problem:
+            except (CorruptDataError, UnsupportedError) as problem:
                 found.append(problem)
     for segment in plan.log.segments:
         if segment.has(Suffix.TXN_INDEX):

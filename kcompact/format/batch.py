@@ -28,7 +28,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kcompact.errors import CorruptBatchError
+from kcompact.errors import CorruptBatchError, UnsupportedError
 from kcompact.format import legacy
 from kcompact.format.checksum import crc32c
 from kcompact.format.codec import Codec, compress, decompress
@@ -60,6 +60,8 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+KNOWN_BITS = (legacy.CODEC_MASK, legacy.CODEC_MASK | legacy.LOG_APPEND_TIME_BIT, 0x7F)
+"""The bits of a batch's attributes that have a meaning, by its magic."""
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -257,19 +259,35 @@ def computed_crc_of(pieces: Iterable[bytes | memoryview], *, magic: int) -> int:
 
 
 def verify_crc(batch: Batch, *, file: str) -> None:
-    """Raise CorruptBatchError when the checksum in the header is not that of the bytes."""
-    computed = computed_crc(batch.data) if batch.header.magic == 2 else legacy.computed_crc(batch.data)
-    require_crc(computed, batch.header, file=file, position=batch.position)
+    """Raise CorruptBatchError when the checksum in the header is not that of the bytes; as `require_crc`."""
+    if batch.header.magic == 2:
+        require_crc(computed_crc(batch.data), batch.header, file=file, position=batch.position)
+        return
+    attributes = legacy.read_prefix(batch.data).attributes & 0xFF  # The header has only the bits that are known.
+    header = batch.header._replace(attributes=attributes)
+    require_crc(legacy.computed_crc(batch.data), header, file=file, position=batch.position)
 
 
 def require_crc(computed: int, header: Header, *, file: str, position: int) -> None:
-    """Raise CorruptBatchError when the checksum in the header is not the computed one."""
+    """Raise CorruptBatchError when the checksum in the header is not the computed one.
+
+    With the right checksum, unknown bits of the attributes are no damage: UnsupportedError, because a batch that is
+    written again would lose them, and their meaning may decide which records stay. Kafka ignores them.
+    """
     if computed != header.crc:
         raise CorruptBatchError(
             file=file,
             position=position,
             offset=header.base_offset,
             problem=f"checksum {computed:#010x}, the header says {header.crc:#010x}",
+        )
+    known = KNOWN_BITS[header.magic]
+    if header.attributes & ~known:
+        raise UnsupportedError(
+            path=file,
+            problem=f"position {position}, offset {header.base_offset}: a batch of magic {header.magic} has the "
+            f"attributes {header.attributes & 0xFFFF:#x}, and Kafka uses no other bits than {known:#x}",
+            hint="A newer Kafka wrote this batch: let that broker clean the log, or use a newer kcompact.",
         )
 
 

@@ -32,6 +32,7 @@ from kcompact.format.text_lines import (
     quoted,
     split_lines,
     split_words,
+    unknown_version,
 )
 
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -149,7 +150,8 @@ class EpochEntry:
 def parse_leader_epochs(data: bytes, *, file: str) -> tuple[EpochEntry, ...]:
     """Return the entries of a `leader-epoch-checkpoint`.
 
-    Raises CorruptCheckpointError, also when epochs or offsets do not rise from line to line.
+    Raises CorruptCheckpointError, also when epochs or offsets do not rise from line to line; UnsupportedError for
+    another version than 0, which a broker refuses too.
     Rule: LeaderEpochCheckpointFile.Formatter; LeaderEpochFileCache keeps both rising.
     """
 
@@ -159,7 +161,7 @@ def parse_leader_epochs(data: bytes, *, file: str) -> tuple[EpochEntry, ...]:
             start_offset=parse_integer(words[1], low=0, high=LONG_MAX, what="offset"),
         )
 
-    entries = _parse_checkpoint(data, entry, words=2, key=lambda found: found.epoch, file=file)
+    entries = _parse_checkpoint(data, entry, words=2, key=lambda found: found.epoch, file=file, is_of_partition=True)
     for line, (earlier, later) in enumerate(pairwise(entries), start=_HEAD_LINES + 2):
         if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
             raise malformed(file, line, f"{later.epoch} {later.start_offset} does not rise above the previous line")
@@ -196,9 +198,13 @@ def _parse_checkpoint(
     words: int,
     key: Callable[[_Entry], object],
     file: str,
+    is_of_partition: bool = False,
 ) -> list[_Entry]:
     lines = split_lines(data, file=file, max_bytes=MAX_CHECKPOINT_BYTES)
-    if lines and parse_non_negative(lines[0], 1, file=file) != CHECKPOINT_VERSION:
+    version = parse_non_negative(lines[0], 1, file=file) if lines else CHECKPOINT_VERSION
+    if version != CHECKPOINT_VERSION and is_of_partition:
+        raise unknown_version(file, version)
+    if version != CHECKPOINT_VERSION:
         problem = f"line 1: version {quoted(lines[0])} is unknown"
         raise CorruptCheckpointError(file=file, problem=problem, hint=NEWER_FILE)
     if len(lines) < _HEAD_LINES:

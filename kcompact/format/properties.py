@@ -22,6 +22,7 @@ from kcompact.format.text_lines import (
     parse_non_negative,
     quoted,
     split_lines,
+    unknown_version,
 )
 
 META_PROPERTIES = "meta.properties"
@@ -29,6 +30,7 @@ PARTITION_METADATA = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 """The file that a broker leaves when it is shut down cleanly. Its content does not matter here."""
 
+PARTITION_METADATA_VERSION = 0
 MAX_SMALL_FILE_BYTES = 1024 * 1024
 
 
@@ -146,8 +148,9 @@ class PartitionMetadata:
 def parse_partition_metadata(data: bytes, *, file: str) -> PartitionMetadata:
     """Return the content of a `partition.metadata`. Raises CorruptCheckpointError, also for the id of only zeros.
 
-    Versions above 0 are read as 0, and lines after the second are ignored.
-    Rule: PartitionMetadataReadBuffer.read.
+    Lines after the second are ignored. Raises UnsupportedError for a version above 0: Kafka reads such a file as
+    version 0, so that it can go back to an older release. Here the topic id decides whether a directory is a stale
+    replica, and another version may say it otherwise. Rule: PartitionMetadataReadBuffer.read.
     """
     lines = split_lines(data, file=file, max_bytes=MAX_SMALL_FILE_BYTES)
     if len(lines) < 2:
@@ -158,10 +161,13 @@ def parse_partition_metadata(data: bytes, *, file: str) -> PartitionMetadata:
         if len(parts) != 2 or not parts[1]:
             raise malformed(file, number, f"{quoted(line)} is not 'name: value'")
         values.append(parts[1])
+    version = parse_non_negative(values[0], 1, file=file)
+    if version != PARTITION_METADATA_VERSION:
+        raise unknown_version(file, version)
     topic_id = decode_uuid(values[1])
     if topic_id is None or topic_id == bytes(16):
         raise malformed(file, 2, f"{quoted(values[1])} is not a valid topic id")
-    return PartitionMetadata(version=parse_non_negative(values[0], 1, file=file), topic_id=encode_uuid(topic_id))
+    return PartitionMetadata(version=version, topic_id=encode_uuid(topic_id))
 
 
 def decode_uuid(text: str) -> bytes | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from kcompact.errors import CorruptCheckpointError
+from kcompact.errors import CorruptCheckpointError, UnsupportedError
 from kcompact.format.java_values import read_integer
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
@@ -71,6 +71,12 @@ NEWER_FILE = (
     "is damaged: restore it from a backup."
 )
 """What to do about a file of an unknown version. Its content decides, so it is refused."""
+
+
+def unknown_version(file: str, version: int) -> UnsupportedError:
+    """Return the error for a file of a partition that has another version than 0."""
+    problem = f"line 1: version {version} is unknown, only version 0 is known"
+    return UnsupportedError(path=file, problem=problem, hint=NEWER_FILE)
 
 
 def malformed(file: str, line: int, problem: str) -> CorruptCheckpointError:

@@ -30,7 +30,8 @@ from kcompact.log.directory import LogDir, PartitionLog, read_snapshot
 def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
     """Yield what is wrong with the snapshots, `leader-epoch-checkpoint` and `partition.metadata` of a partition.
 
-    The entries of the partition in the checkpoints of its log directory are checked too. Raises StorageError.
+    The entries of the partition in the checkpoints of its log directory are checked too. Raises StorageError, and
+    UnsupportedError for an unknown version.
     """
     yield from _snapshot_findings(log)
     yield from _leader_epoch_findings(log)

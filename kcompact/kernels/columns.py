@@ -56,6 +56,8 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+KNOWN_BITS = 0x7F
+"""All of them: a batch with another one is left to the definition, which refuses it."""
 
 HEADER_BYTES = 61
 MAX_OFFSET = (1 << 63) - 1

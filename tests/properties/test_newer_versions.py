@@ -84,10 +84,11 @@ def test_the_metadata_log_is_read_or_refused_by_name(number: int, version: int, 
         assert metadata.topics["orders"].overrides == {"cleanup.policy": "compact"}
 
 
-@given(st.integers(0, (1 << 31) - 1), st.lists(st.text("abc: =", max_size=20), max_size=5))
-def test_partition_metadata_of_a_later_version(version: int, more: list[str]) -> None:
+@given(st.integers(1, (1 << 31) - 1), st.lists(st.text("abc: =", max_size=20), max_size=5))
+def test_partition_metadata_of_a_later_version_is_refused(version: int, more: list[str]) -> None:
     text = "\n".join([f"version: {version}", "topic_id: QNLMCLnWRESZK_ap_Xld8w", *more])
-    assert parse_partition_metadata(text.encode(), file="f").topic_id == "QNLMCLnWRESZK_ap_Xld8w"
+    with pytest.raises(UnsupportedError, match=f"version {version} is unknown"):
+        parse_partition_metadata(text.encode(), file="f")
 
 
 @given(st.dictionaries(st.text("xyz.", min_size=1, max_size=20), st.text("abc123", max_size=20), max_size=5))

@@ -21,6 +21,7 @@ from kcompact.kernels.columns import (
     FULL,
     HEADER_BYTES,
     IO_ERROR,
+    KNOWN_BITS,
     LAST_OFFSET,
     LEGACY,
     MAX_OFFSET,
@@ -113,6 +114,9 @@ def _parse_loaded(buffer, loaded, size, end_offset, table, count, position, reco
         if crc32c(buffer, position + 21, end) != np.uint32(load_be32(buffer, position + 17)):
             code = DAMAGED
             break
+        if row[ATTRIBUTES] & ~KNOWN_BITS:
+            code = DAMAGED
+            break
         row[ROW] = records
         records += row[RECORDS_COUNT]
         previous = row[LAST_OFFSET]
@@ -128,9 +132,10 @@ def parse_batches(
 ) -> tuple[int, int, int, int]:
     """buffer u8[>= size] -> table i64[m, 16], and (batches, bytes that they fill, greatest epoch, code).
 
-    Checks each batch: the checksum; offsets rise and are in [base_offset, end_offset); leader epochs do not fall below
-    `epoch`. Returns FULL if the table ends before the batches. Returns DAMAGED also for a batch that ends after `size`:
-    the caller decides whether it has more bytes to read. Definition: `log.segment_reader.verified_batches`.
+    Checks each batch: the checksum; all bits of the attributes are known; offsets rise and are in [base_offset,
+    end_offset); leader epochs do not fall below `epoch`. Returns FULL if the table ends before the batches. Returns
+    DAMAGED also for a batch that ends after `size`: the caller decides whether it has more bytes to read.
+    Definition: `log.segment_reader.verified_batches`.
     """
     count, position, _, _, epoch, code = _parse_loaded(
         buffer, size, size, end_offset, table, 0, 0, 0, base_offset - 1, epoch

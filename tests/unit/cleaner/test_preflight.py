@@ -16,12 +16,13 @@ import pytest
 
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.partition import clean_partition
-from kcompact.cleaner.preflight import obstacle
+from kcompact.cleaner.preflight import obstacle, require_known_versions
 from kcompact.cleaner.retention import apply_retention
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import KcompactError, RefusedError, StorageError
+from kcompact.errors import KcompactError, RefusedError, StorageError, UnsupportedError
 from kcompact.host import access
 from kcompact.host.access import Project, project_of
+from kcompact.log.directory import read_log
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
@@ -319,3 +320,22 @@ def test_a_lock_that_another_process_holds_is_no_obstacle(tmp_path: Path) -> Non
     plan = planned(tmp_path)
     with log_dir_lock(tmp_path):
         assert obstacle(plan, CleanOptions(dry_run=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("leader-epoch-checkpoint", "1\n0\n", "version 1 is unknown"),
+        ("partition.metadata", "version: 1\ntopic_id: QNLMCLnWRESZK_ap_Xld8w", "version 1 is unknown"),
+        ("leader-epoch-checkpoint", "damaged", None),
+    ],
+)
+def test_files_of_unknown_versions(name: str, content: str, problem: str | None, tmp_path: Path) -> None:
+    directory = log_writer.write(log_dsl.parse("log\n0: a=1\n1: a=2"), tmp_path / "logs")
+    (directory / name).write_text(content)
+    log = read_log(directory)
+    if problem is None:
+        require_known_versions(log)
+        return
+    with pytest.raises(UnsupportedError, match=f"{name}: line 1: {problem}"):
+        require_known_versions(log)

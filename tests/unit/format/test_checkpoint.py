@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptCheckpointError, KcompactError
+from kcompact.errors import CorruptCheckpointError, KcompactError, UnsupportedError
 from kcompact.format import checkpoint
 from kcompact.format.checkpoint import (
     EpochEntry,
@@ -111,6 +111,13 @@ def test_malformed_leader_epochs(data: bytes, problem: str) -> None:
         parse_leader_epochs(data, file="f")
 
 
+@pytest.mark.parametrize("version", [1, 2, 2**31 - 1])
+def test_leader_epochs_of_another_version(version: int) -> None:
+    with pytest.raises(UnsupportedError, match=f"f: line 1: version {version} is unknown, only version 0") as caught:
+        parse_leader_epochs(b"%d\n1\n0 0\n" % version, file="f")
+    assert (caught.value.exit_code, "newer kcompact" in caught.value.hint) == (4, True)
+
+
 @pytest.mark.parametrize(
     ("start_offset", "epochs"),
     [(0, [(0, 0), (3, 120)]), (5, [(0, 5), (3, 120)]), (120, [(3, 120)]), (121, [(3, 121)])],
@@ -151,7 +158,7 @@ def test_damage_is_reported_as_damage(data: bytes) -> None:
 @given(st.binary(max_size=100), st.sampled_from(sorted(PARSERS)))
 def test_any_bytes_are_read_or_refused(data: bytes, like: bytes) -> None:
     for damaged in (data, like[: len(data)] + data):
-        with contextlib.suppress(CorruptCheckpointError):
+        with contextlib.suppress(CorruptCheckpointError, UnsupportedError):
             PARSERS[like](damaged)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptCheckpointError, KcompactError
+from kcompact.errors import CorruptCheckpointError, KcompactError, UnsupportedError
 from kcompact.format.properties import (
     MAX_SMALL_FILE_BYTES,
     MetaProperties,
@@ -28,7 +28,7 @@ KRAFT = b"#\n#Tue Nov 14 22:13:20 UTC 2023\ncluster.id=4L6g3nShT-eMCtK--X86sw\nv
 
 @pytest.mark.parametrize(
     ("data", "version"),
-    [(METADATA, 0), (METADATA + b"\n", 0), (METADATA + b"==\nmore", 0), (METADATA.replace(b"0\n", b"7\n"), 7)],
+    [(METADATA, 0), (METADATA + b"\n", 0), (METADATA + b"==\nmore", 0)],
 )
 def test_partition_metadata(data: bytes, version: int) -> None:
     found = parse_partition_metadata(data, file="f")
@@ -52,6 +52,13 @@ def test_partition_metadata(data: bytes, version: int) -> None:
 def test_malformed_partition_metadata(data: bytes, problem: str) -> None:
     with pytest.raises(CorruptCheckpointError, match=problem):
         parse_partition_metadata(data, file="f")
+
+
+@pytest.mark.parametrize("version", [1, 7, 2**31 - 1])
+def test_partition_metadata_of_another_version(version: int) -> None:
+    with pytest.raises(UnsupportedError, match=f"f: line 1: version {version} is unknown, only version 0") as caught:
+        parse_partition_metadata(METADATA.replace(b"0\n", b"%d\n" % version), file="f")
+    assert (caught.value.exit_code, "newer kcompact" in caught.value.hint) == (4, True)
 
 
 @pytest.mark.parametrize(

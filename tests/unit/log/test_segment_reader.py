@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import Record, build
+from kcompact import kernels
+from kcompact.errors import CorruptBatchError, UnsupportedError
+from kcompact.format import legacy
+from kcompact.format.batch import Record, build, parse_batches, sealed
 from kcompact.log import segment_reader
 from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import read_log
 from kcompact.log.files import LogFile
 from kcompact.log.segment_reader import batches, headers, verified_batches
 from tests.support import log_dsl, log_writer
+from tests.support.kernel_inputs import array
 
 TEXT = "log index.interval.bytes=100\n0: a=1 b=1^09:10 c=1 d=1^09:05\n4: a=2\n5: a=3 b=3 c=3 d=3"
 FIRST, ACTIVE = f"{0:020d}.log", f"{5:020d}.log"
@@ -128,3 +132,34 @@ def test_a_batch_that_is_not_held_is_verified(large: Path) -> None:
         list(verified_batches(LogFile.at(large), base_offset=0, end_offset=3, holds_large=False))
     (damage,) = read_log(large.parent).damage
     assert damage.offset == 1
+
+
+@pytest.mark.parametrize("bit", range(16))
+def test_unknown_bits_of_the_attributes(bit: int, tmp_path: Path) -> None:
+    (one,) = parse_batches(build([Record(5, 0, b"k", b"v")]), file="")
+    attributes = (1 << bit) - (1 << 16 if bit == 15 else 0)
+    data = sealed(one.header._replace(attributes=attributes), bytes(one.data[61:]))
+    table = np.empty((2, kernels.COLUMNS), np.int64)
+    *_, code = kernels.parse_batches(array(data), len(data), 5, 100, -1, table)
+    (tmp_path / "0.log").write_bytes(data)
+    found = verified_batches(LogFile.at(tmp_path / "0.log"), base_offset=5, end_offset=100)
+    if bit < 7:
+        assert (code, len(list(found))) == (kernels.DONE, 1)
+        return
+    assert code == kernels.DAMAGED
+    with pytest.raises(UnsupportedError, match=rf"position 0, offset 5: .* magic 2 has the attributes {1 << bit:#x}"):
+        list(found)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("bit", range(3, 8))
+def test_unknown_bits_of_the_attributes_of_old_formats(bit: int, magic: int, tmp_path: Path) -> None:
+    fields = bytes((magic, 1 << bit)) + bytes(8 * magic) + bytes.fromhex("000000016b0000000176")
+    message = (5).to_bytes(8) + (4 + len(fields)).to_bytes(4) + legacy.checksum(fields).to_bytes(4) + fields
+    (tmp_path / "0.log").write_bytes(message)
+    found = verified_batches(LogFile.at(tmp_path / "0.log"), base_offset=5, end_offset=100)
+    if (magic, bit) == (1, 3):
+        assert len(list(found)) == 1
+        return
+    with pytest.raises(UnsupportedError, match=f"position 0, offset 5: a batch of magic {magic} has .* {1 << bit:#x},"):
+        list(found)
