@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kcompact.format.names import Suffix
-from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import read_headers
 from kcompact.log.files import LogFile
 from kcompact.log.index_files import read_time_index
