@@ -474,8 +474,8 @@ def encode_batch(
 ) -> bytes:
     """Return a v2 batch of (offset, timestamp, key, value, headers); `producer` is (id, epoch, base sequence).
 
-    `is_sloppy` sets bits that mean nothing and writes varints longer than needed. A `control_type` keeps the first
-    row only and gives it that key.
+    `is_sloppy` sets attributes of records, which mean nothing, and writes varints longer than needed. A `control_type`
+    keeps the first row only and gives it that key.
     """
     if control_type is not None:
         rows = [(row[0], row[1], struct.pack(">hh", 0, control_type), b"\0\0\0\0\0\0", []) for row in rows[:1]]
@@ -491,7 +491,6 @@ def encode_batch(
         | (0x10 if is_transactional else 0)
         | (0x20 if control_type is not None else 0)
         | (0x40 if horizon_ms is not None else 0)
-        | (0x0300 if is_sloppy else 0)
     )
     tail = struct.pack(
         ">hiqqqhii", attributes, last_offset - base_offset, base_timestamp, max_timestamp, *producer, len(rows)
