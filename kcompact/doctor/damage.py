@@ -185,6 +185,8 @@ def _kind_of(problem: KcompactError) -> tuple[Kind, str]:
             return Kind.BAD_SNAPSHOT, f"Failed to load producer snapshot from '{problem.file}'"
         case CorruptDataError() if problem.file.endswith(LEADER_EPOCH_CHECKPOINT):
             return Kind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.file}"
+        case UnsupportedError() if problem.path.endswith(LEADER_EPOCH_CHECKPOINT):
+            return Kind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.path}"
         case CorruptDataError() if problem.file.endswith(PARTITION_METADATA):
             says = f"Error while reading partition metadata file {problem.file}, or: NullPointerException"
             return Kind.BAD_CHECKPOINT, says

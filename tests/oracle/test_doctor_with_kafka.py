@@ -126,6 +126,10 @@ def cut_leader_epochs(log_dir: Path) -> None:
     (orders(log_dir) / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n", encoding="utf-8")
 
 
+def leader_epochs_of_the_future(log_dir: Path) -> None:
+    (orders(log_dir) / "leader-epoch-checkpoint").write_text("1\n1\n0 0\n", encoding="utf-8")
+
+
 def cut_partition_metadata(log_dir: Path) -> None:
     (orders(log_dir) / "partition.metadata").write_text("version: 0\n", encoding="utf-8")
 
@@ -157,6 +161,7 @@ STOPS: dict[Callable[[Path], None], Kind] = {
     snapshot_without_a_number: Kind.UNKNOWN_FILE,
     cut_checkpoint: Kind.BAD_CHECKPOINT,
     cut_leader_epochs: Kind.BAD_CHECKPOINT,
+    leader_epochs_of_the_future: Kind.BAD_CHECKPOINT,
     cut_partition_metadata: Kind.BAD_CHECKPOINT,
     malformed_partition_metadata: Kind.BAD_CHECKPOINT,
     transaction_index_of_the_future: Kind.BAD_TRANSACTION_INDEX,
