@@ -204,7 +204,7 @@ class WrittenPartition:
                 self.next_offset += self.rng.choice(self.style.gaps)
             elif dice < 0.12:
                 self.leader_epoch += 1
-            elif dice < 0.125 and self.next_offset < 2**40:
+            elif dice < 0.12 + self.style.leaps and self.next_offset < 2**40:
                 actions += self._to_the_limit_of_an_index()
             elif dice < 0.14:
                 self.now_ms += self.rng.choice([1, 60_000, HOUR_MS, DAY_MS])
@@ -412,6 +412,7 @@ class _Style:
     transactional: float = field(init=False)
     ends: float = field(init=False)
     outcomes: tuple[str, ...] = ("commit", "commit", "abort")
+    leaps: float = 0.005
     inner_gaps: bool = field(init=False)
     codecs: tuple[str, ...] = field(init=False)
     magics: tuple[int, ...] = field(init=False)
