@@ -42,11 +42,15 @@ def follower_spec(seed: int) -> Json:
         leader.style.timestamps = rng.choice([("now",), ("jitter",), ("now", "jitter")])
         leader.style.gaps = (0, 0, 3)
         leader.style.leaps = 0.0  # A broker may fail to load what a truncation leaves of such a log.
-        leader.style.outcomes = rng.choice([("abort",), ("commit", "abort")])
-        leader.style.ends = rng.choice([0.3, 0.6])
+        leader.style.outcomes = rng.choice([("abort",), ("abort",), ("commit", "abort")])
+        leader.style.ends = rng.choice([0.3, 0.6, 0.9])
         leader.style.max_batch_records = rng.choice([1, 1, 3])
         leader.style.keys = rng.choice([1, 3, 10])
-    leaders[1].producers = copy.deepcopy(leaders[0].producers)
+    producers = {each.producer_id: each for leader in leaders for each in leader.producers}
+    for producer in producers.values():
+        producer.is_transactional = rng.random() < 0.6
+    for leader in leaders:
+        leader.producers = copy.deepcopy([*producers.values()])
     follower = _Follower(rng)
     config = config_of(rng, is_eager=True) | {"segment.index.bytes": "4000"}
     config["segment.bytes"] = str(rng.choice([400, 700, 1_500, 4_000, 20_000]))
@@ -113,7 +117,8 @@ class _Follower:
     def _truncation(self) -> Json:
         """Follow the other leader from now on."""
         self.leader, self.leader_epoch = 1 - self.leader, self.leader_epoch + 1
-        return {"do": "truncate", "batches": self.rng.choice([1, 1, 2, 3, 5, 10, 30])}
+        batches = self.rng.choice([1, 1, 1, 2, 2, 3, 5, 10, 30])
+        return {"do": "truncate", "batches": batches, "behind_marker": self.rng.random() < 0.3}
 
     def _fetch(self, segment_bytes: int) -> Json:
         return {
