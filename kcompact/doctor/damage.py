@@ -74,9 +74,14 @@ def _last_indexed(log: PartitionLog, segment: Segment, segment_log: LogFile) -> 
 
 
 def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:
-    """Return all damage of a partition: every byte is read. Raises StorageError, RefusedError."""
+    """Return all damage of a partition, and why a batch is refused: every byte is read.
+
+    Raises StorageError, RefusedError.
+    """
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
-    return [each.error for each in contents.findings if each.error is not None and not _is_cut_off(each, plan.log)]
+    refused = [each.damage for each in contents.segments if isinstance(each.damage, UnsupportedError)]
+    damage = [each.error for each in contents.findings if each.error is not None and not _is_cut_off(each, plan.log)]
+    return [*damage, *refused]
 
 
 def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:

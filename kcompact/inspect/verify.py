@@ -20,7 +20,14 @@ from dataclasses import replace
 from itertools import chain
 
 from kcompact import kernels
-from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, RefusedError
+from kcompact.errors import (
+    BatchTooLargeError,
+    CorruptBatchError,
+    CorruptDataError,
+    KcompactError,
+    RefusedError,
+    UnsupportedError,
+)
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_header, read_records, verify_crc
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
@@ -181,7 +188,7 @@ class _SegmentChecks:
         self.file = file
         self.counter = BatchCounter(SegmentContents(base_offset=file.base_offset))
         self.findings: list[Finding] = []
-        self.unchecked: BatchTooLargeError | None = None
+        self.unchecked: BatchTooLargeError | UnsupportedError | None = None
         self._counts: Counter[Severity] = Counter()
         self._offset_positions = OffsetPositions()
         self._largest_offset = file.base_offset - 1
@@ -200,8 +207,9 @@ class _SegmentChecks:
         except CorruptDataError as error:
             self._reads_all = False
             self._add_finding(batch, Severity.DAMAGE, error.problem)
-        except BatchTooLargeError as error:
-            self._add_finding(batch, Severity.WARNING, f"not checked: {error.size}")
+        except (BatchTooLargeError, UnsupportedError) as error:
+            why = f"not checked: {error.size}" if isinstance(error, BatchTooLargeError) else error.problem
+            self._add_finding(batch, Severity.WARNING, why)
             self._reads_all = False
             self.unchecked = self.unchecked or error
         else:

@@ -18,7 +18,7 @@ from fixtures import checkout
 from kcompact.doctor import examination, log_dirs
 from kcompact.doctor.findings import Kind, Severity
 from kcompact.doctor.names import is_loadable, is_loaded
-from kcompact.format.batch import parse_batches
+from kcompact.format.batch import parse_batches, sealed
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.walk import gravest_exit_code
@@ -138,6 +138,15 @@ def test_every_batch_that_the_cleaner_cannot_read(tmp_path: Path) -> None:
     assert [(each["finding"], each["position"], each["offset"]) for each in found] == [
         ("uncleanable-batch", batch.position, batch.header.base_offset) for batch in batches[1:]
     ]
+
+
+def test_a_batch_that_a_newer_kafka_wrote(tmp_path: Path) -> None:
+    file = healthy(tmp_path / "logs") / LOG0
+    first, *others = parse_batches(file.read_bytes(), file="")
+    newer = sealed(first.header._replace(attributes=0x80), bytes(first.data[61:]))
+    rewrite(file, b"".join([newer, *(bytes(each.data) for each in others)]))
+    (found,) = doctor(tmp_path / "logs", *COMPACT, "--verify").json["findings"]
+    assert (found["finding"], found["file"], found["exit_code"]) == ("refused", str(file), 4)
 
 
 def test_only_some_topics(tmp_path: Path) -> None:

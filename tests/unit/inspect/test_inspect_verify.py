@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES
+from kcompact.format.batch import HEADER_BYTES, parse_batches, sealed
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.verify import findings, verify_log
 from kcompact.log import batch_runs
@@ -187,6 +187,22 @@ def sparse_index(directory: Path) -> str:
     return INDEX
 
 
+def low_time_index(directory: Path) -> str:
+    data = (directory / TIME_INDEX).read_bytes()
+    last = len(data) - index.TIME_ENTRY_BYTES
+    timestamp = int.from_bytes(data[last : last + 8]) - 1
+    rewrite(directory / TIME_INDEX, data[:last] + timestamp.to_bytes(8) + data[last + 8 :])
+    return TIME_INDEX
+
+
+def unknown_bits(directory: Path) -> str:
+    first, *others = parse_batches((directory / LOG).read_bytes(), file="")
+    header = first.header._replace(attributes=first.header.attributes | 0x100)
+    newer = sealed(header, bytes(first.data[HEADER_BYTES:]))
+    rewrite(directory / LOG, b"".join([newer, *(bytes(each.data) for each in others)]))
+    return LOG
+
+
 def high_checkpoint(directory: Path) -> str:
     (directory.parent / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 99\n")
     return "cleaner-offset-checkpoint"
@@ -209,6 +225,8 @@ REMARKS: list[tuple[Callable[[Path], str], Severity, str]] = [
     (missing_time_index, Severity.WARNING, "missing"),
     (padded_index, Severity.INFO, "zero bytes after the last entry"),
     (sparse_index, Severity.INFO, "index.interval.bytes"),
+    (low_time_index, Severity.WARNING, "take the lower one"),
+    (unknown_bits, Severity.WARNING, "has the attributes 0x100, and Kafka uses no other bits than 0x7f"),
     (high_checkpoint, Severity.WARNING, "outside [0, 8]"),
     (high_watermark, Severity.WARNING, "above the log end"),
 ]
@@ -235,6 +253,16 @@ def test_verification_goes_on_after_a_wrong_checksum(tmp_path: Path) -> None:
     flip(directory / LOG, HEADER_BYTES + 3)
     flip(directory / LOG, -1)
     assert [each.offset for each in found(directory) if each.file == LOG] == [0, 2]
+
+
+def test_verification_goes_on_after_unknown_bits(tmp_path: Path) -> None:
+    directory = partition(tmp_path, SCENE)
+    unknown_bits(directory)
+    flip(directory / LOG, -1)
+    assert [(each.severity, each.offset) for each in found(directory) if each.file == LOG] == [
+        (Severity.DAMAGE, 2),
+        (Severity.WARNING, 0),
+    ]
 
 
 def test_worst_comes_first(tmp_path: Path) -> None:
