@@ -98,9 +98,9 @@ def with_refusals(broker: BrokerConfig) -> BrokerConfig:
             merged_config("every topic", overrides=(), broker=left)
         except ConfigError as error:
             names = error.contradicting or (error.path,)
-            those = [each for each in broker.properties if each in names or BROKER_SETTINGS.get(each) in names]
-            if refused.keys() >= {*those}:
-                raise  # It is about no property of the file, so it would come again.
+            readable = [each for each in broker.properties if each not in left.unresolved]
+            those = [each for each in readable if each in names or BROKER_SETTINGS.get(each) in names]
+            assert those  # Without a value that is left out, the same error would come again.
             refused |= dict.fromkeys(those, error)
         else:
             return left
@@ -218,7 +218,8 @@ class _TopicConfigBuilder:
                 problem=f"max.compaction.lag.ms {most} is less than min.compaction.lag.ms {least}",
             )
         buffer_bytes, threads = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_threads
-        if buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # A broker refuses to start with less.
+        is_known = "log.cleaner.dedupe.buffer.size" not in self._unresolved
+        if is_known and buffer_bytes // threads <= MIN_DEDUPE_BUFFER_BYTES:  # A broker refuses to start with less.
             raise _contradiction(
                 *("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
                 path="log.cleaner.dedupe.buffer.size",

@@ -156,7 +156,7 @@ class TopicConfig:
     broker: BrokerConfig = field(default=UNKNOWN_BROKER, compare=False)
     """What is known of the broker's static settings. Without them a default of Kafka may not be the broker's value."""
     unresolved: frozenset[str] = field(default=frozenset(), compare=False)
-    """The settings whose values in the broker's file only the broker can resolve. Here they have Kafka's defaults."""
+    """The settings without a value in the broker's file: see `BrokerConfig`. Here they have Kafka's defaults."""
 
     def is_assumed(self, name: str) -> bool:
         """Return whether a setting has its value only because the topic's own, or the broker's, is unknown."""

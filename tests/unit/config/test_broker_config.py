@@ -192,6 +192,7 @@ BUFFER = {"log.cleaner.dedupe.buffer.size": "1", "log.cleaner.threads": "2"}
         (LAGS, {*LAGS}),
         (BUFFER, {*BUFFER}),
         ({"log.cleaner.threads": "200"}, {"log.cleaner.threads"}),
+        ({"log.cleaner.threads": "200", "log.cleaner.dedupe.buffer.size": "x"}, {"log.cleaner.dedupe.buffer.size"}),
     ],
 )
 def test_values_with_which_no_broker_starts(properties: dict[str, str], refused: set[str]) -> None:
@@ -200,6 +201,16 @@ def test_values_with_which_no_broker_starts(properties: dict[str, str], refused:
     config = merged_config("orders", overrides=(), own=NO_OVERRIDES, broker=broker)
     assert bool(config.assumed) == bool(refused)
     assert config.segment_bytes == int(properties.get("log.segment.bytes", config.segment_bytes))
+
+
+def test_a_value_that_only_the_broker_can_resolve_contradicts_no_other() -> None:
+    properties = {"config.providers": "env", "log.cleaner.threads": "200"}
+    properties["log.cleaner.dedupe.buffer.size"] = "${env:BUFFER}"
+    broker = with_refusals(BrokerConfig(properties=properties))
+    assert broker.refused == {}
+    properties |= {"log.cleaner.threads": "${env:THREADS}", "log.cleaner.dedupe.buffer.size": "1000"}
+    broker = with_refusals(BrokerConfig(properties=properties))
+    assert {*broker.refused} == {"log.cleaner.dedupe.buffer.size"}
 
 
 def test_what_is_assumed() -> None:
