@@ -37,77 +37,17 @@ log.dirs=/data
 """
 BLANKS = (*[""] * 8, " ", "\t", "\0", "\x1f", "\xa0", "\u2003", "\x85", "\ufeff")
 # The first three of each are values of nearly every setting.
-INTEGERS: tuple[str, ...] = (
-    *(
-        "60000",
-        "3000000",
-        "+5",
-        "0",
-        "1",
-        "5",
-        "-1",
-        "-5",
-        "007",
-        "\u0665\u0660",
-        "\uff11",
-        "1_0",
-        "5.0",
-        "5L",
-        "0x5",
-        "",
-    ),
-)
+INTEGERS = (*"60000 3000000 +5 0 1 5 -1 -5 007 \u0665\u0660 \uff11 1_0 5.0 5L 0x5".split(), "")
 INTEGERS += tuple(str(bound + more) for bound in (INT_MIN, INT_MAX, LONG_MIN, LONG_MAX) for more in (-1, 0, 1))
-DOUBLES: tuple[str, ...] = (
-    "0.5",
-    ".5",
-    "1.",
-    "1",
-    "0.9d",
-    "0.9F",
-    "1e-3",
-    "0x1p-1",
-    "0X.8P0f",
-    "-0.0",
-    "1.0000000000000000001",
-    "4.9e-324",
-)
-DOUBLES += (
-    "NaN",
-    "-NaN",
-    "Infinity",
-    "-Infinity",
-    "inf",
-    "nan",
-    "infinity",
-    "NaNd",
-    "1_0",
-    "\u0665",
-    "0x1",
-    "1e",
-    "1,5",
+DOUBLES = (
+    *"0.5 .5 1. 1 0.9d 0.9F 1e-3 0x1p-1 0X.8P0f -0.0 1.0000000000000000001 4.9e-324".split(),
+    *"NaN -NaN Infinity -Infinity inf nan infinity NaNd 1_0 \u0665 0x1 1e 1,5 -1".split(),
     "",
-    "-1",
 )
-BOOLEANS: tuple[str, ...] = ("true", "FALSE", "True", "fal\u017fe", "yes", "1", "0", "", "t rue", "tru", "\uff54rue")
-LISTS: tuple[str, ...] = (
-    "compact",
-    "delete",
-    "compact,delete",
-    "delete , compact",
-    "Compact",
-    "compact,",
-    ",",
-    "",
-    "compact,compact",
-)
-LISTS += (
-    "compact;delete",
-    "compact,\xa0delete",
-    "compact\x1c,delete",
-    "compact\x0b,\fdelete",
-    "none",
-    "compact delete",
+BOOLEANS = (*"true FALSE True fal\u017fe yes 1 0 tru \uff54rue".split(), "", "t rue")
+LISTS = (
+    *"compact delete compact,delete Compact compact, , compact,compact compact;delete none".split(),
+    *("", "delete , compact", "compact,\xa0delete", "compact\x1c,delete", "compact\x0b,\fdelete", "compact delete"),
 )
 ALL_LISTS = (*LISTS, "a ,b", "\x1c,\x1d", " , ")
 BUFFER = "log.cleaner.dedupe.buffer.size"

@@ -13,29 +13,10 @@ from kcompact.format.java_values import read_double, read_integer
 from kcompact.format.text_lines import LONG_MAX, LONG_MIN
 
 SEED, TEXTS = 1, 3_000
-PARTS: tuple[str, ...] = (
-    "5",
-    "0",
-    "7",
-    "\u0665",
-    "\uff11",
-    ".",
-    "+",
-    "-",
-    "e",
-    "E3",
-    "d",
-    "F",
-    "L",
-    "_",
-    "0x",
-    "1p",
-    "P-1",
-    "a",
-    " ",
-    "\t",
+PARTS = (
+    *"5 0 7 \u0665 \uff11 . + - e E3 d F L _ 0x 1p P-1 a NaN Infinity inf nan \U0001d7d3".split(),
+    *(" ", "\t", "\xa0", "\x85", "\0", "9" * 18, "0" * 30),
 )
-PARTS += ("NaN", "Infinity", "inf", "nan", "\xa0", "\x85", "\0", "\U0001d7d3", "9" * 18, "0" * 30)
 
 
 def text(chance: random.Random) -> str:

@@ -32,24 +32,13 @@ def test_integers(text: str, expected: int | None) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        *(
-            ("0.9", 0.9),
-            ("0.9d", 0.9),
-            ("0.9F", 0.9),
-            (".5", 0.5),
-            ("5.", 5.0),
-            ("+5", 5.0),
-            ("1e-3", 0.001),
-            ("1.E2", 100.0),
-        ),
+        *(("0.9", 0.9), ("0.9d", 0.9), ("0.9F", 0.9), (".5", 0.5)),
+        *(("5.", 5.0), ("+5", 5.0), ("1e-3", 0.001), ("1.E2", 100.0)),
         *(("0x1p-1", 0.5), ("0X.8P0d", 0.5), ("-0x1.8p1", -3.0), ("0x1.p0", 1.0), ("0x1p99999999999", math.inf)),
         *(("-0x1p9999", -math.inf), ("0x1p-99999999999", 0.0), ("1e99999999999", math.inf), ("0e99999999999", 0.0)),
         *(("Infinity", math.inf), ("+Infinity", math.inf), ("-Infinity", -math.inf), ("\0 7 \x1f", 7.0)),
-        *((text, None) for text in ("", ".", "e5", "1e", "1e+", "1_0", "inf", "nan", "infinity", "INFINITY", "NaNd")),
-        *(
-            (text, None)
-            for text in ("\u0665", "5\xa0", "\x855", "0x1", "0x.p1", "0x1.8", "0x1p", "0xp1", "5dd", "5L", "1,5")
-        ),
+        *((text, None) for text in ". e5 1e 1e+ 1_0 inf nan infinity INFINITY NaNd \u0665 5dd 5L 1,5".split()),
+        *((text, None) for text in ("", "5\xa0", "\x855", "0x1", "0x.p1", "0x1.8", "0x1p", "0xp1")),
     ],
 )
 def test_doubles(text: str, expected: float | None) -> None:
@@ -67,10 +56,7 @@ def test_not_a_number(text: str) -> None:
         ("true", True),
         (" TRUE\t", True),
         ("fal\u017fe", False),
-        ("yes", None),
-        ("", None),
-        ("true\xa0", None),
-        ("t", None),
+        *((text, None) for text in ("yes", "", "true\xa0", "t")),
     ],
 )
 def test_booleans(text: str, expected: bool | None) -> None:
