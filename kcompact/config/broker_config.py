@@ -41,8 +41,8 @@ class BrokerConfig:
     has and that were not found: their paths, or their ids. `beside` are the log directories in files of the broker that
     do not decide, because they are outdated, or not trusted, or contradict each other, with the names of these files:
     moves are looked for there, and they may be missing, but nothing else is taken from them. `refused` are the
-    properties of a file that was found with which no broker starts, and why: their settings are unknown, all others
-    count.
+    properties that keep a broker from starting, and why. Their settings are unknown; all others count. A file that was
+    given has none, except in `doctor`: a wrong value in it is an error.
 
     The paths in `log.dirs` are those of the broker: `root` is the directory that is `/` there, `working_directory` the
     directory that relative paths begin with, None if unknown.

@@ -90,7 +90,7 @@ def merged_config(
 
 
 def with_refusals(broker: BrokerConfig) -> BrokerConfig:
-    """Return a broker's settings without the values of a file with which no broker starts: these are `refused`."""
+    """Return a broker's settings; those that keep a broker from starting are `refused`."""
     refused: dict[str, ConfigError] = {}
     while True:
         left = replace(broker, refused=refused)

@@ -241,7 +241,7 @@ class Override:
 
 
 def _integer(low: int, high: int, *, unit_ms: int = 1) -> Callable[[str], int]:
-    """Return what reads an integer between two bounds, and returns its product with a unit."""
+    """Return a parser of integers between two bounds. Its values are multiplied by `unit_ms`."""
 
     def parse(text: str) -> int:
         value = read_integer(trimmed(text))
@@ -255,7 +255,7 @@ def _integer(low: int, high: int, *, unit_ms: int = 1) -> Callable[[str], int]:
 
 
 def _limit(low: int, high: int, *, unit_ms: int = 1) -> Callable[[str], int]:
-    """Return what reads a limit of time of a broker, where each negative number is `no limit`."""
+    """Return a parser of a broker's time limit. Every negative number is -1, which is no limit."""
     parse = _integer(low, high, unit_ms=unit_ms)
     return lambda text: max(-1, parse(text))
 
@@ -269,7 +269,7 @@ def _number(text: str) -> float:
 
 def _ratio(text: str) -> float:
     value = _number(text)
-    # Kafka accepts NaN, which is outside of no bounds. No ratio is above it, so such a topic is never dirty enough.
+    # Kafka accepts NaN: both comparisons are false. No ratio is above it, so such a topic is never dirty enough.
     if value < 0 or value > 1:
         raise ValueError("must be between 0 and 1")
     return value
@@ -352,14 +352,14 @@ BROKER_SETTINGS: dict[str, str] = {
 """The broker's name of each setting, and the topic's name. Of two names for the same setting the later one is used."""
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
-_READ_OTHERWISE: dict[str, Callable[[str], int]] = {
+_BROKER_PARSERS: dict[str, Callable[[str], int]] = {
     "log.retention.hours": _limit(INT_MIN, INT_MAX, unit_ms=_HOUR_MS),
     "log.retention.minutes": _limit(INT_MIN, INT_MAX, unit_ms=_MINUTE_MS),
     "log.retention.ms": _limit(LONG_MIN, LONG_MAX),
     "log.roll.hours": _integer(1, INT_MAX, unit_ms=_HOUR_MS),
     "log.roll.jitter.hours": _integer(0, INT_MAX, unit_ms=_HOUR_MS),
 }
-"""The broker settings that have another unit or other bounds than the topic's, and what reads them in milliseconds."""
+"""The parsers of broker settings that have another unit or other bounds than the topic's. They return milliseconds."""
 
 BROKER_ONLY: dict[str, _Setting] = {
     "log.cleaner.enable": _Setting(field="log_cleaner_enable", parse=_boolean),
@@ -422,7 +422,7 @@ def parse_value(name: str, text: str) -> Any:
     Raises ValueError with the end of a sentence that starts with the text. Rule: `ConfigDef.parseType`.
     """
     setting = BROKER_ONLY.get(name) or TOPIC_SETTINGS[BROKER_SETTINGS.get(name, name)]
-    parse: Callable[[str], Any] = _READ_OTHERWISE.get(name, setting.parse)
+    parse: Callable[[str], Any] = _BROKER_PARSERS.get(name, setting.parse)
     return parse(text)
 
 

@@ -259,7 +259,7 @@ def computed_crc_of(pieces: Iterable[bytes | memoryview], *, magic: int) -> int:
 
 
 def verify_crc(batch: Batch, *, file: str) -> None:
-    """Raise CorruptBatchError when the checksum in the header is not that of the bytes; as `require_crc`."""
+    """Compute the checksum of a batch. Raises what `require_crc` raises."""
     if batch.header.magic == 2:
         require_crc(computed_crc(batch.data), batch.header, file=file, position=batch.position)
         return

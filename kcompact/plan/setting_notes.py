@@ -59,11 +59,11 @@ def broker_file_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
 
 
 def _refused_notes(broker: BrokerConfig) -> list[Note]:
-    """Return a note for each value in a broker's file that was found and with which no broker starts."""
-    why = "a broker does not start with this value, so the one that it has is unknown"
+    """Return a note for each value that keeps a broker from starting, in a file that was found."""
+    why = "no broker starts with it, so the broker's value is unknown"
     return [
         Note.of(
-            NoteCode.UNUSED_SETTING, setting=f"{name} of {shown(broker.origin)}", why=f"{shown(error.problem)}: {why}"
+            NoteCode.UNUSED_SETTING, setting=f"{name} of {shown(broker.origin)}", why=f"{shown(error.problem)}; {why}"
         )
         for name, error in broker.refused.items()
     ]

@@ -134,7 +134,7 @@ def test_the_entries_that_markers_give() -> None:
             assert tuple(found) == aborted_by_markers(definition, batches)
 
 
-def test_the_judge() -> None:
+def test_contradictions() -> None:
     sound = 0
     for history in histories(wrong=True):
         start = history.log_start_offset

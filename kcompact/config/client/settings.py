@@ -51,7 +51,7 @@ class ClientConfig:
         Raises ConfigError for a value that Kafka would not accept and for a setting that kcompact cannot follow,
         StorageError, RefusedError.
         """
-        settings = {name: value.strip() for name, value in resolved(properties, where=where).items()}
+        settings = {name: trimmed(value) for name, value in resolved(properties, where=where).items()}
         protocol = settings.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             problem = f"security.protocol is '{protocol}', not one of {', '.join(PROTOCOLS)}"
@@ -87,7 +87,7 @@ class ClientConfig:
 
 def _milliseconds(settings: Mapping[str, str], name: str, default: int, where: str) -> int:
     text = settings.get(name, str(default))
-    number = read_integer(trimmed(text))
+    number = read_integer(text)
     if number is None or not 0 < number <= INT_MAX:
         raise ConfigError(path=where, problem=f"{name} is '{text}', not a number of milliseconds from 1 to 2^31 - 1")
     return number

@@ -77,6 +77,7 @@ def test_unknown_names_get_one_note() -> None:
         ({"security.protocol": "TLS"}, "security.protocol is 'TLS', not one of PLAINTEXT, SSL"),
         ({"request.timeout.ms": "8s"}, "request.timeout.ms is '8s', not a number of milliseconds"),
         ({"request.timeout.ms": "0"}, "request.timeout.ms is '0'"),
+        ({"request.timeout.ms": "5\xa0"}, "request.timeout.ms is"),
         ({"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"}, "client.dns.lookup is"),
         (
             SCRAM | {"sasl.mechanism": "GSSAPI"},
