@@ -104,6 +104,14 @@ def test_a_damaged_segment_is_not_called_sound(merged: Scene) -> None:
         recovery.recover(merged.directory, log_dir=merged.log_dir, foreign=True)
 
 
+@pytest.mark.parametrize(("milliseconds", "is_sound"), [(1, True), (1 << 60, False)])
+def test_a_time_index_may_end_lower_than_its_segment(milliseconds: int, is_sound: bool, merged: Scene) -> None:
+    crash.replace_content(merged.directory / f"{200:020d}.timeindex", milliseconds.to_bytes(8, "big") + bytes(4))
+    with pytest.raises(RecoveryNeededError) as stop:
+        recovery.recover(merged.directory, log_dir=merged.log_dir, foreign=True)
+    assert ("which is sound" in f"{stop.value} {stop.value.hint}") == is_sound
+
+
 @pytest.mark.parametrize(
     ("suffix", "problem"), [(".timeindex", "segment 9 has no .timeindex"), (".txnindex", "ABORT marker at offset 16")]
 )
