@@ -57,7 +57,8 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 KNOWN_BITS = 0x7F
-"""All of them: a batch with another one is left to the definition, which refuses it."""
+"""The bits of a batch's attributes that have a meaning. A batch with another one is left to the definition, which
+refuses it."""
 
 HEADER_BYTES = 61
 MAX_OFFSET = (1 << 63) - 1
@@ -136,7 +137,7 @@ MARKER_COLUMNS = 6
     MARKER_FIRST_BATCH,
     MARKER_PREVIOUS,
     MARKER_LAST_STABLE_OFFSET,
-    MARKER_HAS_RECORDS,
+    MARKER_FIRST_RECORDS,
 ) = range(6)
 """The columns of a table of ABORT markers: the fields of `log.transaction_index.AbortMarker`, -1 for none."""
 
@@ -144,7 +145,7 @@ ENTRY_PRODUCER_ID, ENTRY_FIRST_OFFSET, ENTRY_LAST_OFFSET, ENTRY_LAST_STABLE_OFFS
 """The columns of a table of `.txnindex` entries."""
 
 OPEN_COLUMNS = 5
-OPEN_FIRST, OPEN_NEXT, OPEN_PREVIOUS, ENDED_AT, OPEN_HAS_RECORDS = range(5)
+OPEN_FIRST, OPEN_NEXT, OPEN_PREVIOUS, ENDED_AT, OPEN_FIRST_RECORDS = range(5)
 """The columns of the state of `follow_transactions`, a row for each producer and one more.
 
 The open transactions are a ring in the order of their first offsets. The last row is its beginning and its end.

@@ -49,7 +49,7 @@ class AbortMarker(NamedTuple):
     `first_batch` is the base offset of the transaction's first batch, None if the log has none. `previous_marker` is
     the offset of the producer's marker before, NO_MARKER if there is none. `last_stable_offset` is the first batch of
     the oldest transaction of another producer that is open at the marker, or else the offset after the marker.
-    `has_records`: some batch of the transaction has records.
+    `first_records` is the base offset of its first batch with records, None if no batch has any.
     """
 
     producer_id: int
@@ -57,25 +57,25 @@ class AbortMarker(NamedTuple):
     first_batch: int | None
     previous_marker: int
     last_stable_offset: int
-    has_records: bool
+    first_records: int | None
 
 
 class Transactions:
     """Follows the transactions of a log from batch to batch, in log order.
 
     `opened` has the first offsets of the transactions that are open before the first batch, by producer and in their
-    order, `with_records` the producers of those that have records; `ended` has the offsets of the last markers.
+    order, `first_records` those of their first batches with records; `ended` has the offsets of the last markers.
     """
 
     def __init__(
         self,
         opened: Mapping[int, int] | None = None,
-        with_records: Iterable[int] = (),
+        first_records: Mapping[int, int] | None = None,
         ended: Mapping[int, int] | None = None,
     ) -> None:
         # In the order of the first offsets, because each transaction is added at its first batch.
         self._open: OrderedDict[int, int] = OrderedDict(opened or {})
-        self._with_records = set(with_records)
+        self._first_records: dict[int, int] = dict(first_records or {})
         self._ended: dict[int, int] = dict(ended or {})
 
     @property
@@ -94,9 +94,9 @@ class Transactions:
             if kind >= c.EMPTY_DATA:
                 self._open.setdefault(producer_id, base_offset)
                 if kind == c.DATA:
-                    self._with_records.add(producer_id)
+                    self._first_records.setdefault(producer_id, base_offset)
             elif kind in (c.ABORT, c.COMMIT):
-                first_batch = self._open.pop(producer_id, None)
+                first_batch, first_records = (each.pop(producer_id, None) for each in (self._open, self._first_records))
                 if kind == c.ABORT:
                     yield AbortMarker(
                         producer_id=producer_id,
@@ -104,9 +104,8 @@ class Transactions:
                         first_batch=first_batch,
                         previous_marker=self._ended.get(producer_id, NO_MARKER),
                         last_stable_offset=next(iter(self._open.values()), base_offset + 1),
-                        has_records=producer_id in self._with_records,
+                        first_records=first_records,
                     )
-                self._with_records.discard(producer_id)
                 self._ended[producer_id] = base_offset
 
 
@@ -163,6 +162,7 @@ def contradictions(
 
     `transactions` are those of the batches so far. What lies below the log start is not judged: nobody reads it. A
     transaction without a record needs no entry: Kafka's cleaner may lose that of one that is left with an empty batch.
+    An empty batch may also be of a transaction before, the marker of which is gone.
     `batches` may end before the segment does. Then entries whose markers are at or above `judged_end` are left out.
     Rule: `LocalLog.collectAbortedTransactions`.
     """
@@ -177,7 +177,7 @@ def contradictions(
         if current is not None and current.entry.last_offset == marker.offset:
             yield from _compared(current, marker)
             current = next(waiting, None)
-        elif marker.has_records:
+        elif marker.first_records is not None:
             yield _without_entry(file, marker)
     while current is not None and (judged_end is None or current.entry.last_offset < judged_end):
         yield _without_marker(current)
@@ -197,9 +197,10 @@ def _compared(placed: IndexEntry, marker: AbortMarker) -> Iterator[CorruptTransa
             f"first offset {entry.first_offset} is not above the marker at offset {marker.previous_marker}, "
             f"which ended the transaction before of producer {entry.producer_id}"
         )
-    elif marker.first_batch is not None and entry.first_offset > marker.first_batch:
+    elif marker.first_records is not None and entry.first_offset > marker.first_records:
         yield placed.contradiction(
-            f"first offset {entry.first_offset} is above the transaction's first batch, at {marker.first_batch}"
+            f"first offset {entry.first_offset} is above the transaction's first record, in the batch at "
+            f"{marker.first_records}"
         )
 
 
@@ -215,7 +216,7 @@ def _without_entry(file: LogFile, marker: AbortMarker) -> CorruptTransactionInde
         file=str(file),
         offset=marker.offset,
         problem=f"has no entry for the ABORT marker at offset {marker.offset}, which ends a transaction of producer "
-        f"{marker.producer_id} with batches from offset {marker.first_batch} on",
+        f"{marker.producer_id} with records from offset {marker.first_records} on",
     )
 
 
@@ -285,15 +286,15 @@ class CompiledTransactions:
         """Return the definition in the same state."""
         import numpy as np
 
-        opened, with_records, ended = {}, [], np.flatnonzero(self._state[:-1, c.ENDED_AT] >= 0).tolist()
+        opened, first_records, ended = {}, {}, np.flatnonzero(self._state[:-1, c.ENDED_AT] >= 0).tolist()
         number = ring = len(self._producers)
         while (number := int(self._state[number, c.OPEN_NEXT])) != ring:
             opened[self._producers.id_of(number)] = int(self._state[number, c.OPEN_FIRST])
-            if self._state[number, c.OPEN_HAS_RECORDS]:
-                with_records.append(self._producers.id_of(number))
+            if self._state[number, c.OPEN_FIRST_RECORDS] >= 0:
+                first_records[self._producers.id_of(number)] = int(self._state[number, c.OPEN_FIRST_RECORDS])
         return Transactions(
             opened,
-            with_records,
+            first_records,
             {self._producers.id_of(each): int(self._state[each, c.ENDED_AT]) for each in ended},
         )
 

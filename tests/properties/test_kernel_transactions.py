@@ -117,13 +117,13 @@ def test_abort_markers() -> None:
         definition, compiled = Transactions(), CompiledTransactions(producers_of(history))
         for batches, table in zip(history.segments, history.tables, strict=True):
             expected = [
-                list(marker._replace(first_batch=-1 if marker.first_batch is None else marker.first_batch))
+                [-1 if field is None else field for field in marker]
                 for marker in definition.abort_markers(batches)
             ]
             assert compiled.abort_markers(table).tolist() == expected
             state = compiled.as_definition()
             assert list(state._open.items()) == list(definition._open.items())
-            assert (state._with_records, state._ended) == (definition._with_records, definition._ended)
+            assert (state._first_records, state._ended) == (definition._first_records, definition._ended)
 
 
 def test_the_entries_that_markers_give() -> None:

@@ -45,7 +45,6 @@ def committed_view(directory: Path) -> dict[bytes | None, bytes]:
 def misleads(directory: Path, log_start_offset: int) -> bool:
     """Whether a `.txnindex` says something else than the markers about records from the log start on."""
     begun: dict[int, int] = {}
-    with_records: set[int] = set()
     ended: dict[int, int] = {}
     for path in sorted(directory.glob("*.log")):
         index = path.with_suffix(".txnindex")
@@ -68,18 +67,15 @@ def misleads(directory: Path, log_start_offset: int) -> bool:
                 first = begun.pop(producer_id, None)
                 if _kind(marker) == 0:
                     entry = aborted.pop(offset, None)
-                    if entry is None and producer_id in with_records:
+                    if entry is None and first is not None:
                         return True
                     if entry is not None:
                         is_right = entry[0] == producer_id and entry[1] > ended.get(producer_id, -1)
                         if not is_right or (first is not None and entry[1] > first):
                             return True
-                with_records.discard(producer_id)
                 ended[producer_id] = offset
-            elif attributes & TRANSACTIONAL:
+            elif attributes & TRANSACTIONAL and fields[12]:
                 begun.setdefault(producer_id, offset)
-                if fields[12]:
-                    with_records.add(producer_id)
         if aborted:
             return True
     return False

@@ -82,7 +82,7 @@ WRONG: dict[str, Wrong] = {
     "torn entry": Wrong(7, lambda data: data[:-1], "has no entry for the ABORT marker at offset 10"),
     "first offset too low": Wrong(7, field(FIRST, 2), "is not above the marker at offset 4"),
     "first offset of the marker before": Wrong(7, field(FIRST, 4), "is not above the marker at offset 4"),
-    "first offset too high": Wrong(7, field(FIRST, 9), "is above the transaction's first batch, at 7"),
+    "first offset too high": Wrong(7, field(FIRST, 9), "is above the transaction's first record, in the batch at 7"),
     "first offset low, nothing before": Wrong(0, field(FIRST, 0), "", is_harmless=True),
     "last offset without a batch": Wrong(0, field(LAST, 9), "has no entry for the ABORT marker at offset 6"),
     "last offset of a data batch": Wrong(0, field(LAST, 5), "no ABORT marker of producer 8 at its last offset 5"),
@@ -100,14 +100,18 @@ WRONG: dict[str, Wrong] = {
     "zeros added": Wrong(0, lambda data: data + bytes(34), "does not rise above"),
     "young segment: missing file": Wrong(15, lambda _: None, "has no entry for the ABORT marker at offset 16"),
     "young segment: producer id": Wrong(15, field(PRODUCER, 7), "is of producer 7, but the ABORT marker"),
-    "young segment: first offset": Wrong(15, field(FIRST, 10), "is above the transaction's first batch, at 8"),
+    "young segment: first offset": Wrong(
+        15, field(FIRST, 10), "is above the transaction's first record, in the batch at 8"
+    ),
     "young segment: last offset": Wrong(15, field(LAST, 15), "no ABORT marker of producer 9 at its last offset 15"),
     "young segment: of an empty transaction": Wrong(
         15, added(0, 7, 12, 17, 18), "is not above the marker at offset 13"
     ),
     "active segment: missing file": Wrong(18, lambda _: None, "has no entry for the ABORT marker at offset 19"),
     "active segment: producer id": Wrong(18, field(PRODUCER, 9), "is of producer 9, but the ABORT marker"),
-    "active segment: first offset": Wrong(18, field(FIRST, 15), "is above the transaction's first batch, at 14"),
+    "active segment: first offset": Wrong(
+        18, field(FIRST, 15), "is above the transaction's first record, in the batch at 14"
+    ),
     "active segment: entry too many": Wrong(18, added(0, 7, 11, 20, 21), "no ABORT marker of producer 7 at its last"),
 }
 """Every way, by name. The entry of the empty transaction that ends at 17 is wrong only because it begins too early."""

@@ -28,7 +28,7 @@ from kcompact.kernels.columns import (
     IO_ERROR,
     LAST_OFFSET,
     MARKER_FIRST_BATCH,
-    MARKER_HAS_RECORDS,
+    MARKER_FIRST_RECORDS,
     MARKER_LAST_STABLE_OFFSET,
     MARKER_OFFSET,
     MARKER_PREVIOUS,
@@ -36,7 +36,7 @@ from kcompact.kernels.columns import (
     NO_RECORD,
     OBSERVED,
     OPEN_FIRST,
-    OPEN_HAS_RECORDS,
+    OPEN_FIRST_RECORDS,
     OPEN_NEXT,
     OPEN_PREVIOUS,
     PRODUCER_ID,
@@ -189,9 +189,9 @@ def follow_transactions(batches: Table, producers: Column, start_offset: int, st
                 state[producer, OPEN_FIRST] = offset
                 state[producer, OPEN_PREVIOUS], state[producer, OPEN_NEXT] = last, ring
                 state[last, OPEN_NEXT], state[ring, OPEN_PREVIOUS] = producer, producer
-                state[producer, OPEN_HAS_RECORDS] = 0
-            if kind == DATA:
-                state[producer, OPEN_HAS_RECORDS] = 1
+                state[producer, OPEN_FIRST_RECORDS] = -1
+            if kind == DATA and state[producer, OPEN_FIRST_RECORDS] < 0:
+                state[producer, OPEN_FIRST_RECORDS] = offset
             continue
         if kind not in (ABORT, COMMIT):
             continue
@@ -209,7 +209,7 @@ def follow_transactions(batches: Table, producers: Column, start_offset: int, st
             markers[count, MARKER_FIRST_BATCH] = first_batch
             markers[count, MARKER_PREVIOUS] = state[producer, ENDED_AT]
             markers[count, MARKER_LAST_STABLE_OFFSET] = offset + 1 if oldest == ring else state[oldest, OPEN_FIRST]
-            markers[count, MARKER_HAS_RECORDS] = first_batch >= 0 and state[producer, OPEN_HAS_RECORDS]
+            markers[count, MARKER_FIRST_RECORDS] = state[producer, OPEN_FIRST_RECORDS] if first_batch >= 0 else -1
             count += 1
         state[producer, ENDED_AT] = offset
     return count, DONE
@@ -227,17 +227,17 @@ def judge_entries(markers: Table, entries: Table, start_offset: int) -> int:
         while number < count and entries[number, ENTRY_LAST_OFFSET] < start_offset:
             number += 1
         producer_id, offset = markers[each, MARKER_PRODUCER_ID], markers[each, MARKER_OFFSET]
-        first_batch = markers[each, MARKER_FIRST_BATCH]
+        first_records = markers[each, MARKER_FIRST_RECORDS]
         if number < count and entries[number, ENTRY_LAST_OFFSET] < offset:
             return DAMAGED
         if number < count and entries[number, ENTRY_LAST_OFFSET] == offset:
             first_offset = entries[number, ENTRY_FIRST_OFFSET]
             if entries[number, ENTRY_PRODUCER_ID] != producer_id or first_offset <= markers[each, MARKER_PREVIOUS]:
                 return DAMAGED
-            if -1 < first_batch < first_offset:
+            if -1 < first_records < first_offset:
                 return DAMAGED
             number += 1
-        elif markers[each, MARKER_HAS_RECORDS]:
+        elif first_records >= 0:
             return DAMAGED
     while number < count:
         if entries[number, ENTRY_LAST_OFFSET] >= start_offset:
