@@ -12,14 +12,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from kcompact import readable
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.in_use import require_unused
+from kcompact.errors import CorruptIndexError
+from kcompact.format.names import Suffix
+from kcompact.kernels import columns as c
+from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import (
     ExpiredSegment,
+    RetentionReason,
     certainly_expired,
     due_before_cleaning,
     due_now,
@@ -36,12 +42,15 @@ def apply_retention(
 
     `log` is the log as it is by now: after a cleaning, merged segments have their new sizes and timestamps. The base
     offset of the first remaining segment becomes the log start, unless the log start is greater. By a setting that is
-    only assumed nothing is deleted, also of what has become due by the cleaning.
+    only assumed nothing is deleted, also of what has become due by the cleaning. Raises CorruptIndexError as
+    `_require_old_records`, StorageError.
     Rules: `LogCleaner.CleanerThread.cleanFilthiestLog` for compacted logs, `LogManager.cleanupLogs` for all others.
     """
     if not options.apply_retention:
         return ()
     expired = certainly_expired(due_now(replace(plan, log=log)), plan.config)
+    if not options.dry_run or log is plan.log:  # A forecast is no log that could be read.
+        _require_old_records(plan, log, expired)
     if expired and not options.dry_run:
         _delete(log, expired, lock)
     return expired
@@ -62,11 +71,40 @@ def make_space(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) 
     Nothing is deleted if the cleaning has already replaced segments: then another round has to follow anyway.
     """
     expired = certainly_expired(due_before_cleaning(plan), plan.config) if options.apply_retention else ()
+    _require_old_records(plan, plan.log, expired)
     if expired and not options.dry_run:
         if read_again(plan.log).segments != plan.log.segments:
             return ()
         _delete(plan.log, expired, lock)
     return expired
+
+
+def _require_old_records(plan: CleanPlan, log: PartitionLog, expired: Sequence[ExpiredSegment]) -> None:
+    """Raise CorruptIndexError for a segment that is past `retention.ms`, but has a record that is not.
+
+    A broker deletes it: it only looks at the end of the time index, or at the modification time of the log. So does
+    the plan. But a time index has no checksum, and after the truncation of a follower it may end too low.
+    """
+    retention_ms = plan.config.retention_ms
+    for due in expired:
+        if due.reason is not RetentionReason.TIME or retention_ms is None:
+            continue
+        file = log.file(due.segment.log_name)
+        greatest = max(
+            (
+                part[1].max_timestamp if isinstance(part, tuple) else int(part[:, c.MAX_TIMESTAMP].max())
+                for part in tables_and_headers(file, end_position=due.segment.size_bytes)
+            ),
+            default=-1,
+        )
+        if greatest >= 0 and plan.now_ms - greatest <= retention_ms:
+            raise CorruptIndexError(
+                file=str(file.with_suffix(Suffix.TIME_INDEX)),
+                problem=f"the segment counts as of {readable.time(due.segment.largest_timestamp_ms)}, past "
+                f"retention.ms {retention_ms}, but has a record of {readable.time(greatest)}, which is not; a broker "
+                "deletes it",
+                hint="Without --apply-retention, or with --config retention.ms=-1, kcompact deletes nothing by time.",
+            )
 
 
 def _delete(log: PartitionLog, expired: Sequence[ExpiredSegment], lock: LogDirLock | None) -> None:

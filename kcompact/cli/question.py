@@ -102,14 +102,14 @@ def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntr
 def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
     """Return the entry of a partition with what the headers of its batches say, and with its damage as error."""
     from kcompact.inspect.contents import log_contents
-    from kcompact.inspect.findings import first_damage
+    from kcompact.inspect.findings import first_error
     from kcompact.inspect.indexes import log_transaction_findings
 
     plan, error = entry.plan, entry.error
     assert plan is not None
     contents = log_contents(plan.log)
     if error is None and not any(segment.damage for segment in contents.segments):
-        error = first_damage(tuple(log_transaction_findings(plan.log, contents.segments)))
+        error = first_error(tuple(log_transaction_findings(plan.log, contents.segments)))
     return replace(entry, error=error, contents=contents)
 
 

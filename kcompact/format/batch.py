@@ -28,7 +28,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kcompact.errors import CorruptBatchError, UnsupportedError
+from kcompact.errors import CorruptBatchError
 from kcompact.format import legacy
 from kcompact.format.checksum import crc32c
 from kcompact.format.codec import Codec, compress, decompress
@@ -60,7 +60,7 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
-KNOWN_BITS = (legacy.CODEC_MASK, legacy.CODEC_MASK | legacy.LOG_APPEND_TIME_BIT, 0x7F)
+KNOWN_BITS = (*legacy.KNOWN_BITS, 0x7F)
 """The bits of a batch's attributes that have a meaning, by its magic."""
 
 NO_TIMESTAMP = -1
@@ -271,8 +271,8 @@ def verify_crc(batch: Batch, *, file: str) -> None:
 def require_crc(computed: int, header: Header, *, file: str, position: int) -> None:
     """Raise CorruptBatchError when the checksum in the header is not the computed one.
 
-    With the right checksum, unknown bits of the attributes are no damage: UnsupportedError, because a batch that is
-    written again would lose them, and their meaning may decide which records stay. Kafka ignores them.
+    With the right checksum, unknown bits of the attributes are no damage, but UnsupportedError: see
+    `legacy.unknown_bits`.
     """
     if computed != header.crc:
         raise CorruptBatchError(
@@ -283,12 +283,8 @@ def require_crc(computed: int, header: Header, *, file: str, position: int) -> N
         )
     known = KNOWN_BITS[header.magic]
     if header.attributes & ~known:
-        raise UnsupportedError(
-            path=file,
-            problem=f"position {position}, offset {header.base_offset}: a batch of magic {header.magic} has the "
-            f"attributes {header.attributes & 0xFFFF:#x}, and Kafka uses no other bits than {known:#x}",
-            hint="A newer Kafka wrote this batch: let that broker clean the log, or use a newer kcompact.",
-        )
+        what = f"a batch of magic {header.magic} has the attributes {header.attributes & 0xFFFF:#x}"
+        raise legacy.unknown_bits(what, known, file=file, position=position, offset=header.base_offset)
 
 
 # Records

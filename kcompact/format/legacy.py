@@ -27,6 +27,8 @@ LOG_OVERHEAD_BYTES = 12
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
+KNOWN_BITS = (CODEC_MASK, CODEC_MASK | LOG_APPEND_TIME_BIT)
+"""The bits of the attributes that have a meaning, by the magic."""
 NO_TIMESTAMP = -1
 
 _PREFIX = struct.Struct(">qiIbb")
@@ -103,7 +105,7 @@ def read_entries(entry: bytes | memoryview, *, max_bytes: int, file: str, positi
     """Return the messages of a batch: one, or for a wrapper the inner ones, inflated to at most `max_bytes`.
 
     Raises ValueError when fields contradict each other, CorruptBatchError when the value does not inflate, and
-    BatchTooLargeError or UnsupportedError when it inflates to too much.
+    BatchTooLargeError or UnsupportedError when it inflates to too much; UnsupportedError as `unknown_bits`.
     """
     prefix = read_prefix(entry)
     codec = prefix.attributes & CODEC_MASK
@@ -119,6 +121,10 @@ def read_entries(entry: bytes | memoryview, *, max_bytes: int, file: str, positi
     for _, _, inner in _inner_entries(inflated):
         first_offset = first_offset if count else inner.offset
         count, last_offset = count + 1, inner.offset
+        if inner.attributes & ~KNOWN_BITS[inner.magic]:
+            attributes = f"attributes {inner.attributes & 0xFF:#x}"
+            what = f"a message of magic {inner.magic} inside of a compressed one has the {attributes}"
+            raise unknown_bits(what, KNOWN_BITS[inner.magic], file=file, position=position, offset=prefix.offset)
         if count > MAX_LEGACY_RECORDS:
             raise UnsupportedError(
                 path=file,
@@ -129,6 +135,18 @@ def read_entries(entry: bytes | memoryview, *, max_bytes: int, file: str, positi
         raise ValueError("a compressed message with no messages inside")
     base_offset = _base_offset(prefix, last_offset)
     return Entries(prefix, inflated, count, base_offset + first_offset, base_offset)
+
+
+def unknown_bits(what: str, known: int, *, file: str, position: int, offset: int) -> UnsupportedError:
+    """Return the error for a batch, or a message inside of one, whose attributes have bits without a meaning.
+
+    A batch that is written again would lose them, and their meaning may decide which records stay. Kafka ignores them.
+    """
+    return UnsupportedError(
+        path=file,
+        problem=f"position {position}, offset {offset}: {what}, and Kafka uses no other bits than {known:#x}",
+        hint="A newer Kafka wrote this batch: let that broker clean the log, or use a newer kcompact.",
+    )
 
 
 def messages_of(entries: Entries) -> Iterator[Message]:

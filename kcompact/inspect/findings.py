@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from kcompact.errors import CorruptBatchError, CorruptDataError
+from kcompact.errors import CorruptBatchError, CorruptDataError, UnsupportedError
 
 MOST_LISTED = 20
 """So many findings of one kind are listed; one more counts the rest."""
@@ -29,7 +29,7 @@ class Severity(StrEnum):
 class Finding:
     """A fact about one file. `position` is in bytes of the file, `offset` is the offset of a record.
 
-    Damage has its `error`, and no other finding has one.
+    Damage has its `error`, and so has a warning of a file that every other command refuses; no other finding has one.
     """
 
     severity: Severity
@@ -37,15 +37,15 @@ class Finding:
     problem: str
     position: int | None = None
     offset: int | None = None
-    error: CorruptDataError | None = field(default=None, compare=False, repr=False)
+    error: CorruptDataError | UnsupportedError | None = field(default=None, compare=False, repr=False)
 
 
-def first_damage(findings: Sequence[Finding]) -> CorruptDataError | None:
-    """Return the error of the first finding, None if it is no damage. The findings are sorted, the worst first.
+def first_error(findings: Sequence[Finding]) -> CorruptDataError | UnsupportedError | None:
+    """Return the first error of findings that are sorted, the worst first: that of damage, if there is any.
 
     That of a log has no hint to look for more: all of it was read.
     """
-    error = findings[0].error if findings else None
+    error = next((each.error for each in findings if each.error is not None), None)
     if not isinstance(error, CorruptBatchError):
         return error
     return CorruptBatchError(
@@ -76,13 +76,16 @@ def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], Finding], *, 
 
 def the_others(last: Finding, problem: str) -> Finding:
     """Return a finding like the last one that is listed, with a problem that counts the others."""
-    if last.error is not None:
+    if isinstance(last.error, CorruptDataError):
         return of_error(type(last.error)(file=last.error.file, problem=problem))
     return Finding(severity=last.severity, file=last.file, problem=problem)
 
 
-def of_error(problem: CorruptDataError) -> Finding:
-    """Return damage as a finding about the file that the error names."""
+def of_error(problem: CorruptDataError | UnsupportedError) -> Finding:
+    """Return damage, or a warning of what is unknown, as a finding about the file that the error names."""
+    if isinstance(problem, UnsupportedError):
+        file = Path(problem.path).name
+        return Finding(severity=Severity.WARNING, file=file, problem=problem.problem, error=problem)
     return Finding(
         severity=Severity.DAMAGE,
         file=Path(problem.file).name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from kcompact.errors import CorruptDataError
+from kcompact.errors import CorruptDataError, UnsupportedError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -30,8 +30,7 @@ from kcompact.log.directory import LogDir, PartitionLog, read_snapshot
 def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
     """Yield what is wrong with the snapshots, `leader-epoch-checkpoint` and `partition.metadata` of a partition.
 
-    The entries of the partition in the checkpoints of its log directory are checked too. Raises StorageError, and
-    UnsupportedError for an unknown version.
+    The entries of the partition in the checkpoints of its log directory are checked too. Raises StorageError.
     """
     yield from _snapshot_findings(log)
     yield from _leader_epoch_findings(log)
@@ -39,7 +38,7 @@ def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
     if metadata_file.exists():
         try:
             parse_partition_metadata(metadata_file.read(), file=str(metadata_file))
-        except CorruptDataError as problem:
+        except (CorruptDataError, UnsupportedError) as problem:
             yield of_error(problem)
     yield from _checkpoint_findings(log)
 
@@ -61,7 +60,7 @@ def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
         return
     try:
         epochs = parse_leader_epochs(file.read(), file=str(file))
-    except CorruptDataError as problem:
+    except (CorruptDataError, UnsupportedError) as problem:
         yield of_error(problem)
         return
     if epochs and epochs[-1].start_offset > log.log_end_offset and not log.log_dir.is_running:

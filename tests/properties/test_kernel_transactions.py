@@ -117,8 +117,7 @@ def test_abort_markers() -> None:
         definition, compiled = Transactions(), CompiledTransactions(producers_of(history))
         for batches, table in zip(history.segments, history.tables, strict=True):
             expected = [
-                [-1 if field is None else field for field in marker]
-                for marker in definition.abort_markers(batches)
+                [-1 if field is None else field for field in marker] for marker in definition.abort_markers(batches)
             ]
             assert compiled.abort_markers(table).tolist() == expected
             state = compiled.as_definition()

@@ -274,12 +274,6 @@ def cut_leader_epochs(log_dir: Path) -> Options:
 
 
 @of(Kind.BAD_CHECKPOINT)
-def leader_epochs_of_the_future(log_dir: Path) -> Options:
-    (orders(log_dir) / "leader-epoch-checkpoint").write_text("1\n1\n0 0\n", encoding="utf-8")
-    return COMPACT
-
-
-@of(Kind.BAD_CHECKPOINT)
 def cut_partition_metadata(log_dir: Path) -> Options:
     (orders(log_dir) / "partition.metadata").write_text("version: 0\n", encoding="utf-8")
     return COMPACT

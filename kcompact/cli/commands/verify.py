@@ -46,7 +46,7 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
 
 def _verified(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
     """Return the entry of a partition with all findings."""
-    from kcompact.inspect.findings import first_damage, of_error
+    from kcompact.inspect.findings import first_error, of_error
     from kcompact.inspect.small_files import log_dir_findings
     from kcompact.inspect.verify import verify_log
 
@@ -54,7 +54,7 @@ def _verified(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> 
     assert plan is not None
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
     findings = (*map(of_error, entry.damage_outside), *contents.findings, *log_dir_findings(log_dir))
-    error = entry.error or first_damage(contents.findings)
+    error = entry.error or first_error(contents.findings)
     if error is None:
         error = next((each.damage for each in contents.segments if each.damage is not None), None)
     return replace(entry, error=error, contents=contents, findings=findings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
+from kcompact.errors import CorruptIndexError
 from kcompact.plan.options import PlanOptions
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import digest
@@ -223,3 +226,21 @@ def test_retention_leaves_nothing_to_clean(tmp_path: Path) -> None:
     done = clean_log_dir(tmp_path, config | {"b:retention.ms": "0"}, plan_options=plan_options, options=RETAIN)
     assert {one.directory.name: one.status for one in done.partitions} == {"a-0": "cleaned", "b-0": "deleted"}
     assert bases(tmp_path / "b-0") == [40]
+
+
+@pytest.mark.parametrize("options", [RETAIN, DRY], ids=["run", "dry-run"])
+@pytest.mark.parametrize("lies", ["time index", "modification time"])
+def test_a_record_that_is_not_due_is_not_deleted(lies: str, options: CleanOptions, tmp_path: Path) -> None:
+    spec = log_of("delete", "retention.ms=5400000")
+    directory = log_writer.write(spec, tmp_path / "logs")
+    time_index = directory / f"{10:020d}.timeindex"
+    if lies == "time index":
+        time_index.write_bytes(struct.pack(">qi", log_dsl.time_of("08:00"), 5))
+    else:
+        time_index.write_bytes(b"")
+        os.utime(directory / f"{10:020d}.log", ns=(0, 0))
+    before = digest(directory)
+    error = clean(spec, tmp_path / "logs", options).partitions[0].error
+    assert isinstance(error, CorruptIndexError)
+    assert "past retention.ms 5400000, but has a record of 2024-01-01T09:30:00Z, which is not" in error.problem
+    assert digest(directory) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from kcompact import kernels
 from kcompact.errors import CorruptBatchError, UnsupportedError
 from kcompact.format import legacy
-from kcompact.format.batch import Record, build, parse_batches, sealed
+from kcompact.format.batch import Record, build, parse_batches, read_records, sealed
+from kcompact.format.codec import Codec
 from kcompact.log import segment_reader
 from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import read_log
@@ -163,3 +165,18 @@ def test_unknown_bits_of_the_attributes_of_old_formats(bit: int, magic: int, tmp
         return
     with pytest.raises(UnsupportedError, match=f"position 0, offset 5: a batch of magic {magic} has .* {1 << bit:#x},"):
         list(found)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_unknown_bits_inside_of_a_compressed_message(magic: int, tmp_path: Path) -> None:
+    def message(offset: int, attributes: int, value: bytes) -> bytes:
+        fields = (
+            bytes((magic, attributes)) + bytes(8 * magic) + bytes.fromhex("ffffffff") + len(value).to_bytes(4) + value
+        )
+        return offset.to_bytes(8) + (4 + len(fields)).to_bytes(4) + legacy.checksum(fields).to_bytes(4) + fields
+
+    inner = message(0, 0, b"a") + message(1, 0x40, b"b")
+    (tmp_path / "0.log").write_bytes(message(6, Codec.GZIP, gzip.compress(inner)))
+    (batch,) = verified_batches(LogFile.at(tmp_path / "0.log"), base_offset=5, end_offset=100)
+    with pytest.raises(UnsupportedError, match=f"offset 6: a message of magic {magic} inside .* attributes 0x40,"):
+        read_records(batch, file="0.log")
