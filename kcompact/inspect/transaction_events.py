@@ -25,8 +25,8 @@ _KEY_BYTES, _VALUE_BYTES = 4, 6
 class Event(NamedTuple):
     """A control batch, or consecutive transactional batches of one producer. Times are Unix milliseconds.
 
-    `kind` is DATA, or that of the marker; NO_RECORD for a control batch without one. The times of a marker are those of
-    its record. `coordinator_epoch` and `horizon_ms` are those of a marker, -1 for none.
+    `kind` is DATA, with or without records, or that of the marker; NO_RECORD for a control batch without one. The times
+    of a marker are those of its record. `coordinator_epoch` and `horizon_ms` are those of a marker, -1 for none.
     """
 
     kind: int
