@@ -23,6 +23,7 @@ from kcompact.log.transaction_index import Transactions, read_transaction_index
 from kcompact.log.transactions import of_headers
 from tests.oracle.odd_logs import DAY_MS, START_MS, WrittenPartition, config_of, moments, written_config
 from tests.oracle.real_kafka import Json, roll
+from tests.support.committed_view import committed_view
 
 NAME = "odd-0"
 HIDDEN = "aborted transactions hidden by a last stable offset"
@@ -128,6 +129,11 @@ class _Follower:
             "batches": self.rng.choice([1, 5, 10, 25, 100]),
             "most_bytes": segment_bytes,
         }
+
+
+def committed_records(log_dir: Path) -> dict[bytes, bytes]:
+    """Return the newest committed value of each key by the markers of the log, without the records that have no key."""
+    return {key: value for key, value in committed_view(log_dir / NAME).items() if key is not None}
 
 
 def peculiarities(directory: Path) -> Counter[str]:

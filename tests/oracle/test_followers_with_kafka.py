@@ -13,9 +13,8 @@ import pytest
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptTransactionIndexError
 from tests.oracle.chains import Chains, compare
-from tests.oracle.followers import HIDDEN, LOWER, NAME, follower_spec, peculiarities
+from tests.oracle.followers import HIDDEN, LOWER, NAME, committed_records, follower_spec, peculiarities
 from tests.oracle.real_kafka import Json, RealKafka, copy_log_dir
-from tests.support.committed_view import committed_view
 from tests.support.wrong_transaction_indexes import ENTRY
 
 pytestmark = pytest.mark.oracle
@@ -77,7 +76,3 @@ def records_after_two_cleanings(chains: Chains, log_dir: Path, first: Json, seco
             assert isinstance(problem, CorruptTransactionIndexError)
             return None
     return committed_records(log_dir)
-
-
-def committed_records(log_dir: Path) -> dict[bytes, bytes]:
-    return {key: value for key, value in committed_view(log_dir / NAME).items() if key is not None}
