@@ -130,7 +130,7 @@ class _TopicConfigBuilder:
             elif broker_name in properties:
                 self.set_value(name, properties[broker_name], setting, broker_name=broker_name)
                 retention_name = broker_name if name == "retention.ms" else retention_name
-        # A topic may have 0. Of several names for the broker's limit Kafka looks at the one that counts.
+        # A topic may have 0, a broker may not. Kafka checks only that one of the broker's names which decides.
         if retention_name and self._fields.get("retention_ms") == 0:
             problem = ValueError("must be -1 or at least 1")
             raise self._refusal(retention_name, properties[retention_name], problem, setting)
