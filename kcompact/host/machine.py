@@ -119,8 +119,11 @@ def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> It
     """Yield the results of `work` in order, as `map` does, with one thread for each usable processor.
 
     Kernels release the interpreter's lock, so threads run at the same time. Work that has not begun is cancelled when
-    the caller stops iterating.
+    the caller stops iterating. If there is only one processor, the caller's thread does the work.
     """
+    if available_cores() == 1:
+        yield from map(work, *arguments)
+        return
     from concurrent.futures import ThreadPoolExecutor  # The start of most commands does not need it.
 
     pool = ThreadPoolExecutor(available_cores())
