@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import random
@@ -300,10 +301,17 @@ def fill(address: str, records: int = DISK_BYTES // 90_000) -> dict[bytes, bytes
     )
     dice = random.Random("full")
     newest_values: dict[bytes, bytes] = {}
+
+    def write(key: bytes, value: bytes) -> None:
+        producer.send("prices", key=key, value=value, partition=0).get(timeout=PATIENCE_S)
+
     with contextlib.suppress(ClientError):
         for number in range(records):
             key, value = b"key-%d" % (number % 20) if number % 14 else b"only-%d" % number, dice.randbytes(100_000)
-            producer.send("prices", key=key, value=value, partition=0).get(timeout=PATIENCE_S)
+            if newest_values:
+                write(key, value)
+            else:
+                patiently(functools.partial(write, key, value))  # The leader of a new topic may need a moment.
             newest_values[key] = value
     producer.close(timeout=1)
     return newest_values
