@@ -16,14 +16,14 @@ from kcompact.clean import stages
 from kcompact.clean.growth import most_bytes
 from kcompact.clean.job import CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, KeyCollector, Reduced, reduce_bucket
+from kcompact.clean.splits import wrong_index
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
 from kcompact.format.codec import SLOW
-from kcompact.format.names import Suffix
 from kcompact.host.throttle import Pace
 from kcompact.log.batch_headers import BatchHeader, with_marker
-from kcompact.log.index_files import read_offset_index, wrong_entry
+from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
 
@@ -111,7 +111,8 @@ def read_split(job: CleanJob, split: Split, collector: KeyCollector) -> SplitSum
         row += len(records)
         # The header of a compressed legacy batch has no number of records.
         announced += len(records) if header.records_count < 0 else header.records_count
-    _verify_offset_index(split, summary.last_offset_at)
+    if (wrong := wrong_index(split, summary.offset_positions)) is not None:
+        raise wrong
     halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
     collector.add(split.number, row, Keys(halves[:, 1].copy(), halves[:, 0].copy(), np.array(record_refs, np.int64)))
     return summary.finish(
@@ -146,7 +147,7 @@ def batches_with_records(split: Split, memory_bytes: int) -> Iterator[tuple[Batc
 
 @dataclass(slots=True)
 class _SummaryBuilder:
-    """Collects the summary of a split, batch by batch. `last_offset_at` maps positions of batches to last offsets."""
+    """Collects the summary of a split, batch by batch."""
 
     max_timestamp: int = -1
     first_epoch: int = -1
@@ -154,11 +155,11 @@ class _SummaryBuilder:
     most_bytes: int = 0
     slow_bytes: int = 0
     transactional: list[TransactionBatch] = field(default_factory=list)
-    last_offset_at: dict[int, int] = field(default_factory=dict)
+    offset_positions: OffsetPositions = field(default_factory=OffsetPositions)
 
     def add(self, batch: BatchHeader) -> None:
         header = batch.header
-        self.last_offset_at[batch.position] = header.last_offset
+        self.offset_positions.append(batch.position, header.last_offset)
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
         if header.partition_leader_epoch >= 0:
             self.first_epoch = header.partition_leader_epoch if self.first_epoch < 0 else self.first_epoch
@@ -180,14 +181,3 @@ class _SummaryBuilder:
             most_bytes=self.most_bytes,
             slow_bytes=self.slow_bytes,
         )
-
-
-def _verify_offset_index(split: Split, ends: dict[int, int]) -> None:
-    """Raise CorruptIndexError unless each index entry of this split is the position and last offset of a batch."""
-    if not split.check_index:
-        return
-    index_file = split.log.with_suffix(Suffix.INDEX)
-    for number, entry in enumerate(read_offset_index(index_file)):
-        offset = split.log.base_offset + entry.relative_offset
-        if split.start_position <= entry.position < split.end_position and ends.get(entry.position) != offset:
-            raise wrong_entry(index_file, number, entry)

@@ -19,16 +19,15 @@ from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
 from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, KeyCollector, bits
+from kcompact.clean.splits import wrong_index
 from kcompact.errors import CorruptBatchError
-from kcompact.format import index
 from kcompact.format.batch import Batch, Header, read_header, sealed
 from kcompact.format.codec import SLOW, Codec, compress, most_compressed_bytes
-from kcompact.format.names import Suffix
 from kcompact.kernels import Bytes, Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import with_marker
-from kcompact.log.index_files import read_entries
 from kcompact.log.inflate import Buffers, inflated_runs
+from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.transactions import PackedTable, find_transactions
 
 
@@ -129,19 +128,10 @@ def scan_split(job: CleanJob, split: Split, collector: KeyCollector, buffers: Bu
 
 
 def _index_agrees(split: Split, table: Table) -> bool:
-    """Return whether each index entry of this split is the position and the last offset of a batch."""
-    if not split.check_index:
-        return True
-    data = read_entries(split.log.with_suffix(Suffix.INDEX), index.OFFSET_ENTRY_BYTES)
-    entries = np.frombuffer(data, ">i4", len(data) // index.OFFSET_ENTRY_BYTES * 2).reshape(-1, 2)
-    positions = entries[:, 1].astype(np.int64)
-    within = (positions >= split.start_position) & (positions < split.end_position)
-    offsets = entries[within, 0].astype(np.int64) + split.log.base_offset
-    starts = positions[within] - split.start_position
-    rows = np.searchsorted(table[:, c.POSITION], starts)
-    if len(rows) and rows.max() >= len(table):
-        return False
-    return bool(np.all(table[rows, c.POSITION] == starts) and np.all(table[rows, c.LAST_OFFSET] == offsets))
+    """Return whether each index entry that points into this split is true."""
+    offset_positions = OffsetPositions()
+    offset_positions.extend(table[:, c.POSITION] + split.start_position, table[:, c.LAST_OFFSET])
+    return wrong_index(split, offset_positions) is None
 
 
 # Filter

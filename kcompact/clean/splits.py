@@ -6,6 +6,7 @@ from the batch headers where there is no index. No size changes a result.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
@@ -16,13 +17,15 @@ import numpy.typing as npt
 
 from kcompact.clean.job import ScanJob, Split
 from kcompact.config.settings import LONG_MAX
+from kcompact.errors import CorruptIndexError
 from kcompact.format.batch import legacy_base_offset
 from kcompact.format.index import EntryColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, MEMORY_FACTOR
 from kcompact.format.names import Suffix
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
-from kcompact.log.index_files import contradiction, is_batch, read_offset_index
+from kcompact.log.index_files import read_offset_index
+from kcompact.log.offset_index import OffsetPositions, contradiction, is_true, wrong_entry
 from kcompact.log.segment_reader import batches, headers, mean_batch_bytes, require_readable
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
@@ -151,12 +154,11 @@ def _starts(log: PartitionLog, segment: Segment, split_bytes: int) -> list[int]:
         positions = entries.second.astype(np.int64)
     else:
         positions = np.fromiter((entry.position for entry in entries), np.int64, len(entries))
-    chosen = [entries[number] for number in _every(split_bytes, positions)]
-    for entry in chosen:
-        is_true = is_batch(file, entry.position, segment.base_offset + entry.relative_offset)
-        if not is_true and (problem := contradiction(index_file)) is not None:
+    chosen = list(_every(split_bytes, positions))
+    for number in chosen:
+        if not is_true(file, entries, number) and (problem := contradiction(index_file)) is not None:
             raise problem
-    starts = [0, *(entry.position for entry in chosen)]
+    starts = [0, *(int(positions[number]) for number in chosen)]
     return [start for pair in pairwise([*starts, segment.size_bytes]) for start in _finer(file, *pair, split_bytes)]
 
 
@@ -173,6 +175,31 @@ def _every(split_bytes: int, positions: npt.NDArray[np.int64], position: int = 0
     while (number := int(np.searchsorted(positions, position + split_bytes))) < len(positions):
         yield number
         position = int(positions[number])
+
+
+def wrong_index(split: Split, offset_positions: OffsetPositions) -> CorruptIndexError | None:
+    """Return what is wrong with the index of a split, None if each entry that points into the split is true.
+
+    `offset_positions` are those of the split. Raises RefusedError, StorageError.
+    """
+    if not split.check_index:
+        return None
+    file = split.log.with_suffix(Suffix.INDEX)
+    try:
+        entries = read_offset_index(file)
+    except CorruptIndexError as malformed:
+        return malformed
+    first, end = (
+        bisect_left(entries, position, key=lambda entry: entry.position)
+        for position in (split.start_position, split.end_position)
+    )
+    for wrong in offset_positions.wrong_entries(entries[first:end], split.log.base_offset):
+        number = first + wrong
+        # The offset of the last entry may be that of a batch behind the split.
+        may_be_true = number == end - 1 and offset_positions.last_offset_at(entries[number].position) is not None
+        if not (may_be_true and is_true(split.log, entries, number)):
+            return wrong_entry(file, number, entries[number])
+    return None
 
 
 def _base_offset_at(file: LogFile, position: int) -> int:

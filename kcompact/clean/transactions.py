@@ -26,8 +26,9 @@ from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import with_marker
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
-from kcompact.log.index_files import build_indexes, read_offset_index
-from kcompact.log.segment_reader import verified_batches
+from kcompact.log.index_files import build_indexes
+from kcompact.log.offset_index import looked_up
+from kcompact.log.segment_reader import headers, verified_batches
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import (
     ProducerNumbers,
@@ -235,16 +236,18 @@ def map_start(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> O
     """
     if first_dirty_offset <= segment.base_offset:
         return OffsetPosition(offset=segment.base_offset, position=0)
-    path = log.index_file(segment, Suffix.INDEX)
-    if path is not None:
-        entries = read_offset_index(path)
-    else:
+    log_file, path = log.file(segment.log_name), log.index_file(segment, Suffix.INDEX)
+    if path is None:
         # Where the reading begins can decide about a batch of a transaction that was aborted before, so as for a broker
         # an index that is missing is built, not done without.
-        log_file = log.file(segment.log_name)
         data, _ = build_indexes(log_file, interval_bytes=log.index_interval_bytes)
         entries = index.parse_offset_index(data, base_offset=segment.base_offset, file=str(log_file))
-    return index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset)
+        return index.lookup(entries, first_dirty_offset, base_offset=segment.base_offset)
+    position = looked_up(path, first_dirty_offset)
+    if not position:
+        return OffsetPosition(offset=segment.base_offset, position=0)
+    _, header = next(headers(log_file, start_position=position))
+    return OffsetPosition(offset=header.last_offset, position=position)
 
 
 def _discardable_and_kept_index(

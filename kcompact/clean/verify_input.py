@@ -17,7 +17,8 @@ from kcompact.format.names import Suffix
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import PartitionLog
-from kcompact.log.index_files import contradiction, index_or_log, read_offset_index, read_time_index
+from kcompact.log.index_files import read_offset_index, read_time_index
+from kcompact.log.offset_index import contradiction, index_or_log
 from kcompact.log.producer_state import replay_start
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan

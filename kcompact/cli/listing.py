@@ -24,8 +24,8 @@ from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_director
 from kcompact.inspect.contents import file_size
 from kcompact.log.directory import LogDir, is_running, read_log, read_log_dir
 from kcompact.log.files import Files, LogFile, files_in
-from kcompact.log.index_files import position_near
 from kcompact.log.left_out import LeftOutParts
+from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.unchanged_reading import read_unchanged

@@ -21,7 +21,7 @@ from kcompact.compare.pairs import UNDECIDED_EXIT_CODE, PairedPartition, Side
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir, PartitionLog, read_log
-from kcompact.log.index_files import position_near
+from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.records import record_parts
 from kcompact.plan.walk import gravest_exit_code

@@ -21,7 +21,7 @@ from kcompact.format.batch import Batch
 from kcompact.kernels import Column
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
-from kcompact.log.index_files import position_near
+from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import readable_batches
 from kcompact.log.segment_reader import headers
 

@@ -20,7 +20,6 @@ from kcompact.errors import (
     UnsupportedError,
     storage_errors,
 )
-from kcompact.format import index
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, parse_leader_epochs
 from kcompact.format.names import Suffix
 from kcompact.format.properties import PARTITION_METADATA, parse_partition_metadata
@@ -28,7 +27,7 @@ from kcompact.inspect import findings as inspected
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
-from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, wrong_entry
+from kcompact.log.offset_index import index_or_log, last_indexed_position
 from kcompact.log.segment_reader import headers
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import read_transaction_index
@@ -61,16 +60,9 @@ def _last_indexed(log: PartitionLog, segment: Segment, segment_log: LogFile) -> 
     if file is None:
         return 0
     try:
-        entries = read_offset_index(file)
-        if not entries:
-            return 0
-        index.verify_end(entries, size_bytes=segment.size_bytes, file=str(file))
-        last = entries[-1]
-        if not is_batch(segment_log, last.position, segment.base_offset + last.relative_offset):
-            raise wrong_entry(file, len(entries) - 1, last)
+        return last_indexed_position(file, segment.size_bytes)
     except CorruptIndexError as problem:
         raise index_or_log(problem, segment_log) from None
-    return last.position
 
 
 def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:

@@ -6,7 +6,7 @@ allocates the index of an active segment at full size.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ from kcompact.format import index
 from kcompact.format.names import FileName, Suffix
 from kcompact.inspect.contents import SegmentContents, file_size
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, first_of, of_error
-from kcompact.inspect.verified_segment import OffsetPositions, VerifiedSegment
+from kcompact.inspect.verified_segment import VerifiedSegment
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import Files, LogFile
 from kcompact.log.index_files import read_offset_index, read_time_index
+from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.transaction_index import Transactions, contradictions, read_transaction_index
 from kcompact.log.transactions import read_transaction_tables, rows_of_all
 
@@ -106,15 +107,21 @@ def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
 
 
 def _wrong_entries(file: _IndexFile, entries: Sequence[index.OffsetEntry]) -> Iterator[Finding]:
-    """Yield the entries that are not the start and the last offset of a batch."""
+    """Yield the entries that are not true, of those whose batches were read."""
     offset_positions, contents = file.segment.offset_positions, file.segment.contents
     if file.is_cut_short:
+        read_to = -1 if contents.last_offset is None else contents.last_offset - file.base_offset
         entries = entries[: bisect_left(entries, contents.end_position, key=lambda entry: entry.position)]
+        entries = entries[: bisect_right(entries, read_to, key=lambda entry: entry.relative_offset)]
 
     def finding_of(number: int) -> Finding:
         offset, position = file.base_offset + entries[number].relative_offset, entries[number].position
         last_offset = offset_positions.last_offset_at(position)
-        problem = "no batch starts there" if last_offset is None else f"the batch there ends at offset {last_offset}"
+        problem = (
+            "no batch starts there"
+            if last_offset is None
+            else f"the batch there ends at offset {last_offset}, and no later one before the next entry at {offset}"
+        )
         return of_error(
             CorruptIndexError(
                 file=str(file.file),

@@ -6,15 +6,12 @@ returns None, and the definition reads the segment and describes the problem.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kcompact import kernels
 from kcompact.errors import KcompactError
-from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.host.machine import available_cores
 from kcompact.inspect.contents import SegmentContents, contents_of_rows
@@ -23,6 +20,7 @@ from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.files import LogFile
+from kcompact.log.offset_index import OffsetPositions
 
 if TYPE_CHECKING:
     from kcompact.log.inflate import Buffers
@@ -45,59 +43,6 @@ class SegmentToVerify:
     @property
     def is_active(self) -> bool:
         return self.end_offset is None
-
-
-class OffsetPositions:
-    """The position and the last offset of each batch of a log file: the pairs that an offset index may hold.
-
-    16 bytes for each batch. Rule: OffsetPosition, OffsetIndex.append.
-    """
-
-    __slots__ = ("_last_offsets", "_positions")
-
-    def __init__(self) -> None:
-        self._positions, self._last_offsets = array("q"), array("q")
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield the positions in ascending order."""
-        return iter(self._positions)
-
-    def append(self, position: int, last_offset: int) -> None:
-        """Add a batch. Positions must rise."""
-        self._positions.append(position)
-        self._last_offsets.append(last_offset)
-
-    def extend(self, positions: bytes, last_offsets: bytes) -> None:
-        """Add batches, given as 64-bit integers in the byte order of the machine."""
-        self._positions.frombytes(positions)
-        self._last_offsets.frombytes(last_offsets)
-
-    def last_offset_at(self, position: int) -> int | None:
-        """Return the last offset of the batch that starts at `position`, None if no batch does."""
-        row = bisect_left(self._positions, position)
-        is_start = row < len(self._positions) and self._positions[row] == position
-        return self._last_offsets[row] if is_start else None
-
-    def wrong_entries(self, entries: Sequence[OffsetEntry], base_offset: int) -> Iterator[int]:
-        """Yield the numbers of the entries of an offset index that are not the start and the last offset of a batch."""
-        if isinstance(entries, EntryColumns):
-            yield from self._wrong_in_columns(entries, base_offset)
-            return
-        for number, (relative_offset, position) in enumerate(entries):
-            if self.last_offset_at(position) != base_offset + relative_offset:
-                yield number
-
-    def _wrong_in_columns(self, entries: EntryColumns[OffsetEntry], base_offset: int) -> Iterator[int]:
-        import numpy as np
-
-        if not self._positions:
-            yield from range(len(entries))
-            return
-        positions, last_offsets = np.asarray(self._positions), np.asarray(self._last_offsets)
-        for number, relative_offsets, starts in entries.windows():
-            rows = positions.searchsorted(starts).clip(max=len(positions) - 1)
-            is_right = (positions[rows] == starts) & (last_offsets[rows] == relative_offsets + base_offset)
-            yield from (number + np.flatnonzero(~is_right)).tolist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +76,7 @@ def verified_by_kernels(file: SegmentToVerify) -> VerifiedSegment | None:
             contents += replace(counted, tombstones=tombstones, null_keys=null_keys)
             table = run.table
             positions, last_offsets = table[:, c.POSITION] + run.start_position, table[:, c.LAST_OFFSET]
-            offset_positions.extend(positions.tobytes(), last_offsets.tobytes())
+            offset_positions.extend(positions, last_offsets)
             epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
             if len(epochs):
                 first_epoch = int(epochs[0]) if first_epoch < 0 else first_epoch

@@ -37,10 +37,11 @@ from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, the_others, worst_first
 from kcompact.inspect.indexes import log_transaction_findings, transaction_findings, verify_indexes
 from kcompact.inspect.small_files import name_findings, small_file_findings
-from kcompact.inspect.verified_segment import OffsetPositions, SegmentToVerify, VerifiedSegment, verified_by_kernels
+from kcompact.inspect.verified_segment import SegmentToVerify, VerifiedSegment, verified_by_kernels
 from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
+from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.segment_reader import batches
 
 _TAIL_BYTES = 1 << 20

@@ -8,7 +8,8 @@ Imports: `errors`, `format`, `kernels`.
     segments             the segments of a directory, their index ends and first headers, the log end; deleted ones
     growing              what is valid of the active segment of a running broker
     unchanged_reading    readings that are repeated when a running broker has changed the partition meanwhile
-    index_files          the indexes of a segment: read, compared with the log, or built from its batches
+    index_files          the `.index` and `.timeindex` of a segment: read, or built from its batches
+    offset_index         whether the entries of an `.index` are true, and where reading may begin
     broker_recovery      what a broker keeps of a segment after an unclean shutdown
     segment_reader       the batches or headers of a `.log` file between two positions
     past_damage          the batches of a damaged file, before and after the damage

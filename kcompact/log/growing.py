@@ -18,7 +18,8 @@ from kcompact.format.index import OffsetEntry, TimeEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, LogFile
-from kcompact.log.index_files import index_or_log, is_batch, read_offset_index, read_time_index, wrong_entry
+from kcompact.log.index_files import read_offset_index, read_time_index
+from kcompact.log.offset_index import index_or_log, is_true, wrong_entry
 from kcompact.notes import Note, NoteCode
 
 _TAIL_BYTES = 1 << 20
@@ -93,8 +94,7 @@ def _without_torn_entry(
     for _ in range(2):
         if not entries:
             return entries, False
-        last = entries[-1]
-        if last.position < size_bytes and is_batch(log, last.position, base_offset + last.relative_offset):
+        if entries[-1].position < size_bytes and is_true(log, entries, len(entries) - 1):
             return entries, False
         before, entries = entries, entries[:-1]
     return before, True

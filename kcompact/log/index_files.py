@@ -1,27 +1,18 @@
-"""The `.index` and `.timeindex` of a segment: read, compared with the log, or built from its batches.
+"""The `.index` and `.timeindex` of a segment: read, or built from its batches.
 
-`PartitionLog.index_file` gives the file of an index, or None where indexes are to be ignored. An index is blamed only
-after its log has been read and verified from the start: if the log is damaged, that is the error.
+`PartitionLog.index_file` gives the file of an index, or None where indexes are to be ignored.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
-from kcompact.errors import (
-    CorruptBatchError,
-    CorruptDataError,
-    CorruptIndexError,
-    KcompactError,
-    RefusedError,
-    storage_errors,
-)
+from kcompact.errors import CorruptBatchError, CorruptIndexError, RefusedError, storage_errors
 from kcompact.format import index, legacy
 from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetEntry, TimeEntry
-from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.format.names import Suffix
 from kcompact.log.files import LogFile, OpenFile
-from kcompact.log.segment_reader import headers, verified_batches
+from kcompact.log.segment_reader import headers
 
 MAX_INDEX_BYTES = (1 << 31) - 1
 """The greatest `segment.index.bytes`: a broker allocates the index of an active segment with so many bytes."""
@@ -123,82 +114,3 @@ def build_indexes(log: LogFile, *, interval_bytes: int) -> tuple[bytes, bytes]:
             raise CorruptBatchError(file=str(log), position=position, offset=header.base_offset, problem=problem)
         builder.append(header.last_offset, position, header.size_bytes, header.max_timestamp)
     return builder.finish()
-
-
-def is_batch(log: LogFile, position: int, last_offset: int) -> bool:
-    """Return whether a batch with this last offset starts at a position of a log file.
-
-    Raises RefusedError, StorageError.
-    """
-    try:
-        found = next(headers(log, start_position=position), None)
-    except CorruptBatchError:
-        return False
-    return found is not None and found[1].last_offset == last_offset
-
-
-def position_near(log: LogFile, offset: int) -> int:
-    """Return where to begin to read a log file for the records from an offset on: by its index, if that is right.
-
-    No batch before the position has such a record. It is 0 without a sound index.
-    """
-    try:
-        entries = read_offset_index(log.with_suffix(Suffix.INDEX), tolerant=True)
-        base_offset = log.base_offset
-        number = bisect_right(entries, offset - base_offset, key=lambda entry: entry.relative_offset)
-        if not number:
-            return 0
-        relative_offset, position = entries[number - 1]
-        return position if is_batch(log, position, base_offset + relative_offset) else 0
-    except KcompactError:
-        return 0
-
-
-def wrong_entry(file: LogFile, number: int, entry: OffsetEntry) -> CorruptIndexError:
-    """Return the error for an entry of an `.index` that is not the position and the last offset of a batch."""
-    return CorruptIndexError(
-        file=str(file),
-        position=number * index.OFFSET_ENTRY_BYTES,
-        offset=file.base_offset + entry.relative_offset,
-        problem=f"points to position {entry.position} of the log, where no batch with this last offset starts",
-    )
-
-
-def index_or_log(problem: CorruptIndexError, log: LogFile) -> CorruptDataError:
-    """Return the problem of an index if its log is sound, else the damage of the log.
-
-    Raises RefusedError, StorageError.
-    """
-    try:
-        for _ in verified_batches(log, base_offset=log.base_offset, end_offset=MAX_OFFSET, holds_large=False):
-            pass
-    except CorruptBatchError as damage:
-        return damage
-    return problem
-
-
-def contradiction(file: LogFile) -> CorruptDataError | None:
-    """Return how an `.index` contradicts its log, or the damage of the log if it is damaged; None if they agree.
-
-    Raises RefusedError, StorageError.
-    """
-    try:
-        problem = _first_wrong_entry(file)
-    except CorruptIndexError as malformed:
-        problem = malformed
-    except CorruptBatchError as damage:
-        return damage
-    return None if problem is None else index_or_log(problem, file.with_suffix(Suffix.LOG))
-
-
-def _first_wrong_entry(file: LogFile) -> CorruptIndexError | None:
-    entries, number = read_offset_index(file), 0
-    for position, header in headers(file.with_suffix(Suffix.LOG)):
-        if number == len(entries):
-            return None
-        entry = entries[number]
-        if entry.position < position + header.size_bytes:
-            if (entry.position, file.base_offset + entry.relative_offset) != (position, header.last_offset):
-                return wrong_entry(file, number, entry)
-            number += 1
-    return wrong_entry(file, number, entries[number]) if number < len(entries) else None

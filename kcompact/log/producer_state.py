@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kcompact.errors import CorruptIndexError
-from kcompact.format import index
 from kcompact.format.batch import Batch, legacy_base_offset
 from kcompact.format.messages.schema import unknown_record
 from kcompact.format.names import MAX_OFFSET, Suffix
@@ -23,7 +22,7 @@ from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_header
 from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.directory import PartitionLog, read_snapshot
 from kcompact.log.files import LogFile
-from kcompact.log.index_files import contradiction, index_or_log, is_batch, read_offset_index
+from kcompact.log.offset_index import contradiction, looked_up
 from kcompact.log.segments import Segment
 from kcompact.release import NEWEST, Release
 
@@ -394,10 +393,6 @@ def _search_start(log: PartitionLog, segment: Segment, offset: int) -> int:
     if path is None:
         return 0
     try:
-        entry = index.lookup(read_offset_index(path), offset, base_offset=segment.base_offset)
+        return looked_up(path, offset)
     except CorruptIndexError as problem:
-        raise index_or_log(problem, log.file(segment.log_name)) from None
-    is_true = entry.position == 0 or is_batch(log.file(segment.log_name), entry.position, entry.offset)
-    if not is_true and (damage := contradiction(path)) is not None:
-        raise damage
-    return entry.position
+        raise contradiction(path) or problem from None

@@ -15,14 +15,8 @@ from kcompact.format.names import Suffix, Temporary, parse_file_names
 from kcompact.log.broker_recovery import recovered_segments
 from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
-from kcompact.log.index_files import (
-    build_indexes,
-    index_or_log,
-    is_batch,
-    read_offset_index,
-    read_time_index,
-    wrong_entry,
-)
+from kcompact.log.index_files import build_indexes, read_time_index
+from kcompact.log.offset_index import index_or_log, last_indexed_position
 from kcompact.notes import Note, NoteCode
 
 
@@ -193,14 +187,7 @@ class SegmentReader:
         path = log.with_suffix(Suffix.INDEX)
         if self.ignores_indexes or Suffix.INDEX not in files or not files[Suffix.INDEX].size_bytes:
             return 0
-        entries = read_offset_index(path)
-        if not entries:
-            return 0
-        index.verify_end(entries, size_bytes=active.size_bytes, file=str(path))
-        last = entries[-1]
-        if not is_batch(log, last.position, active.base_offset + last.relative_offset):
-            raise wrong_entry(path, len(entries) - 1, last)
-        return last.position
+        return last_indexed_position(path, active.size_bytes)
 
 
 def _segment(

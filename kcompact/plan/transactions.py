@@ -25,7 +25,7 @@ from kcompact.format.messages.coordinators import TRANSACTION_LOG, decode
 from kcompact.format.names import TRANSACTION_STATE, DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import LogDir, PartitionLog, partition_directories, read_log
 from kcompact.log.files import files_in
-from kcompact.log.index_files import position_near
+from kcompact.log.offset_index import position_near
 from kcompact.log.producer_state import Producer
 from kcompact.log.segment_reader import WINDOW_BYTES, headers, verified_batches
 from kcompact.log.unchanged_reading import read_unchanged

@@ -11,8 +11,8 @@ import numpy as np
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.inspect.record_filter import RecordFilter
 from kcompact.kernels import columns as c
-from kcompact.log.index_files import position_near
 from kcompact.log.left_out import LeftOutParts
+from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.records import RecordRun, record_parts
 from kcompact.spark_source.columns import Place, batch_rows, record_batches

@@ -20,6 +20,7 @@ from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, Suffix, file_name, log_bases, log_name
 from kcompact.log.batch_headers import BatchHeader, read_headers
 from kcompact.log.files import LogFile
+from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.transaction_index import Transactions, contradictions
 from kcompact.log.transactions import of_headers
@@ -91,14 +92,12 @@ def verified_end(directory: OpenDirectory, files: Files, base_offset: int) -> in
     entries = index.parse_offset_index(_content(directory, files, index_file), base_offset=base_offset, file=index_file)
     time_data = _content(directory, files, time_file) if index_file in files else b""
     times = index.parse_time_index(time_data, base_offset=base_offset, file=time_file)
-    end_offset, number, largest = base_offset, 0, index.NO_TIMESTAMP
+    end_offset, largest, offset_positions = base_offset, index.NO_TIMESTAMP, OffsetPositions()
     for batch in verified_batches(log, base_offset=base_offset, end_offset=MAX_OFFSET, holds_large=False):
         end_offset, largest = batch.header.next_offset, max(largest, batch.header.max_timestamp)
-        if number < len(entries) and entries[number].position == batch.position:
-            if base_offset + entries[number].relative_offset != batch.header.last_offset:
-                break
-            number += 1
-    if number < len(entries) or (times and times[-1].timestamp > largest):
+        offset_positions.append(batch.position, batch.header.last_offset)
+    wrong = next(offset_positions.wrong_entries(entries, base_offset), None)
+    if wrong is not None or (times and times[-1].timestamp > largest):
         raise CorruptDataError(
             file=str(log), problem="an index of the segment contradicts it, or the segment lost its end"
         )

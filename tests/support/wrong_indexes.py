@@ -21,8 +21,14 @@ def changed(change: Callable[[Entries], Iterable[tuple[int, int]]]) -> Callable[
     return lie
 
 
+def another_first_field(path: Path) -> bytes:
+    """Return lower offsets, or later timestamps: a higher offset or an earlier timestamp may be true."""
+    step = -1 if path.suffix == ".index" else 1
+    return changed(lambda entries: [(first + step, second) for first, second in entries])(path)
+
+
 LIES: dict[str, Callable[[Path], bytes]] = {
-    "another first field": changed(lambda entries: [(first + 1, second) for first, second in entries]),
+    "another first field": another_first_field,
     "another second field": changed(lambda entries: [(first, second + 1) for first, second in entries]),
     "beyond the end": changed(lambda entries: [(first, second + (1 << 20)) for first, second in entries]),
     "reversed": changed(lambda entries: reversed(entries)),

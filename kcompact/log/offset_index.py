@@ -1,0 +1,203 @@
+"""Whether the entries of an `.index` are true, and where they say that reading may begin.
+
+An entry is true if a batch begins at its position, and if its offset is the last offset of that batch, or of a later
+one before the next entry's position. Since 3.9.0 Kafka writes entries for batches. Before, it wrote them for appends:
+the position of the first batch and the last offset of the last one. A follower appends what it has fetched, the cleaner
+what a read buffer gave. No batch before the position of a true entry ends at or above its offset, so both kinds lead a
+look-up to its batch.
+
+An index is blamed only after its log has been read and verified from the start: if the log is damaged, that is the
+error. Rule: `OffsetIndex.append`, `LogSegment.append`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, KcompactError
+from kcompact.format import index
+from kcompact.format.index import EntryColumns, OffsetEntry
+from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.log.files import LogFile
+from kcompact.log.index_files import read_offset_index
+from kcompact.log.segment_reader import headers, verified_batches
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+# The rule, batch by batch and in columns
+
+
+def wrong_entries(
+    entries: Sequence[OffsetEntry], batches: Iterable[tuple[int, int]], *, base_offset: int
+) -> Iterator[int]:
+    """Yield the numbers of the entries that are not true.
+
+    `batches` are positions and last offsets, in order, from a batch at or before the first entry on.
+    """
+    following = iter(batches)
+    batch = next(following, None)
+    for number, (relative_offset, position) in enumerate(entries):
+        end_position = entries[number + 1].position if number + 1 < len(entries) else MAX_OFFSET
+        while batch is not None and batch[0] < position:
+            batch = next(following, None)
+        is_batch = batch is not None and batch[0] == position
+        offset = base_offset + relative_offset
+        while is_batch and batch is not None and batch[0] < end_position and batch[1] < offset:
+            batch = next(following, None)
+        if not is_batch or batch is None or batch[0] >= end_position or batch[1] != offset:
+            yield number
+
+
+class OffsetPositions:
+    """The position and the last offset of each batch of a log file, or of a part of it: what an offset index may hold.
+
+    16 bytes for each batch.
+    """
+
+    __slots__ = ("_last_offsets", "_positions")
+
+    def __init__(self) -> None:
+        self._positions, self._last_offsets = array("q"), array("q")
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the positions in ascending order."""
+        return iter(self._positions)
+
+    def append(self, position: int, last_offset: int) -> None:
+        """Add a batch. Positions must rise."""
+        self._positions.append(position)
+        self._last_offsets.append(last_offset)
+
+    def extend(self, positions: NDArray[np.int64], last_offsets: NDArray[np.int64]) -> None:
+        """Add batches."""
+        self._positions.frombytes(positions.tobytes())
+        self._last_offsets.frombytes(last_offsets.tobytes())
+
+    def last_offset_at(self, position: int) -> int | None:
+        """Return the last offset of the batch that begins at `position`, None if no batch does."""
+        row = bisect_left(self._positions, position)
+        is_start = row < len(self._positions) and self._positions[row] == position
+        return self._last_offsets[row] if is_start else None
+
+    def wrong_entries(self, entries: Sequence[OffsetEntry], base_offset: int) -> Iterator[int]:
+        """Yield what the definition yields, for entries with rising positions."""
+        import numpy as np
+
+        if not isinstance(entries, EntryColumns):
+            first, second = np.array(entries, np.int64).reshape(-1, 2).T
+            entries = EntryColumns(first, second, OffsetEntry._make)
+        if not self._positions:
+            yield from range(len(entries))
+            return
+        positions, last_offsets = np.asarray(self._positions), np.asarray(self._last_offsets)
+        for number, relative_offsets, starts in entries.windows():
+            after = number + len(starts)
+            next_position = entries[after].position if after < len(entries) else MAX_OFFSET
+            offsets = relative_offsets + base_offset
+            begin = positions.searchsorted(starts).clip(max=len(positions) - 1)
+            end = last_offsets.searchsorted(offsets).clip(max=len(positions) - 1)
+            are_true = (positions[begin] == starts) & (last_offsets[end] == offsets) & (begin <= end)
+            are_true &= positions[end] < np.append(starts[1:], next_position)
+            yield from (number + np.flatnonzero(~are_true)).tolist()
+
+
+def wrong_entry(file: LogFile, number: int, entry: OffsetEntry) -> CorruptIndexError:
+    """Return the error for an entry that is not true."""
+    return CorruptIndexError(
+        file=str(file),
+        position=number * index.OFFSET_ENTRY_BYTES,
+        offset=file.base_offset + entry.relative_offset,
+        problem=f"points to position {entry.position} of the log, where no batch with this last offset starts, nor a "
+        "later one before the next entry",
+    )
+
+
+# Single entries
+
+
+def is_true(log: LogFile, entries: Sequence[OffsetEntry], number: int) -> bool:
+    """Return whether one entry of the `.index` of a log file is true. Raises RefusedError, StorageError."""
+    end_position = entries[number + 1].position if number + 1 < len(entries) else None
+    found = headers(log, start_position=entries[number].position, end_position=end_position)
+    batches = ((position, header.last_offset) for position, header in found)
+    try:
+        return not any(True for _ in wrong_entries([entries[number]], batches, base_offset=log.base_offset))
+    except CorruptBatchError:
+        return False
+
+
+def last_indexed_position(file: LogFile, size_bytes: int) -> int:
+    """Return the position in the last entry of an `.index`, 0 without entries. The log has `size_bytes`.
+
+    Raises CorruptIndexError if the entry is not true, RefusedError, StorageError.
+    """
+    entries = read_offset_index(file)
+    if not entries:
+        return 0
+    index.verify_end(entries, size_bytes=size_bytes, file=str(file))
+    return _true_position(file, entries, len(entries) - 1)
+
+
+def looked_up(file: LogFile, offset: int, *, tolerant: bool = False) -> int:
+    """Return where to begin to read a log for the records from an offset on, by its `.index`.
+
+    No batch before the position ends at or above the offset. Raises CorruptIndexError if the entry is not true, and as
+    `read_offset_index`. Rule: `OffsetIndex.lookup`.
+    """
+    entries = read_offset_index(file, tolerant=tolerant)
+    number = bisect_right(entries, offset - file.base_offset, key=lambda entry: entry.relative_offset) - 1
+    # No batch is before position 0.
+    return _true_position(file, entries, number) if number >= 0 and entries[number].position else 0
+
+
+def _true_position(file: LogFile, entries: Sequence[OffsetEntry], number: int) -> int:
+    if not is_true(file.with_suffix(Suffix.LOG), entries, number):
+        raise wrong_entry(file, number, entries[number])
+    return entries[number].position
+
+
+def position_near(log: LogFile, offset: int) -> int:
+    """Return what `looked_up` returns for the index of a log file, or 0 if that is not sound."""
+    try:
+        return looked_up(log.with_suffix(Suffix.INDEX), offset, tolerant=True)
+    except KcompactError:
+        return 0
+
+
+# What is wrong: the index or its log
+
+
+def index_or_log(problem: CorruptIndexError, log: LogFile) -> CorruptDataError:
+    """Return the problem of an index if its log is sound, else the damage of the log.
+
+    Raises RefusedError, StorageError.
+    """
+    try:
+        for _ in verified_batches(log, base_offset=log.base_offset, end_offset=MAX_OFFSET, holds_large=False):
+            pass
+    except CorruptBatchError as damage:
+        return damage
+    return problem
+
+
+def contradiction(file: LogFile) -> CorruptDataError | None:
+    """Return how an `.index` contradicts its log, or the damage of the log if it is damaged; None if they agree.
+
+    Raises RefusedError, StorageError.
+    """
+    log = file.with_suffix(Suffix.LOG)
+    batches = ((position, header.last_offset) for position, header in headers(log))
+    try:
+        entries = read_offset_index(file)
+        number = next(wrong_entries(entries, batches, base_offset=file.base_offset), None)
+    except CorruptIndexError as malformed:
+        return index_or_log(malformed, log)
+    except CorruptBatchError as damage:
+        return damage
+    return None if number is None else index_or_log(wrong_entry(file, number, entries[number]), log)
