@@ -159,7 +159,7 @@ class _SummaryBuilder:
 
     def add(self, batch: BatchHeader) -> None:
         header = batch.header
-        self.offset_positions.append(batch.position, header.last_offset)
+        self.offset_positions.append(batch.position, header)
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
         if header.partition_leader_epoch >= 0:
             self.first_epoch = header.partition_leader_epoch if self.first_epoch < 0 else self.first_epoch

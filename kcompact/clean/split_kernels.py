@@ -130,7 +130,7 @@ def scan_split(job: CleanJob, split: Split, collector: KeyCollector, buffers: Bu
 def _index_agrees(split: Split, table: Table) -> bool:
     """Return whether each index entry that points into this split is true."""
     offset_positions = OffsetPositions()
-    offset_positions.extend(table[:, c.POSITION] + split.start_position, table[:, c.LAST_OFFSET])
+    offset_positions.extend(table, split.start_position)
     return wrong_index(split, offset_positions) is None
 
 

@@ -196,7 +196,7 @@ def wrong_index(split: Split, offset_positions: OffsetPositions) -> CorruptIndex
     for wrong in offset_positions.wrong_entries(entries[first:end], split.log.base_offset):
         number = first + wrong
         # The offset of the last entry may be that of a batch behind the split.
-        may_be_true = number == end - 1 and offset_positions.last_offset_at(entries[number].position) is not None
+        may_be_true = number == end - 1 and offset_positions.has_batch_at(entries[number].position)
         if not (may_be_true and is_true(split.log, entries, number)):
             return wrong_entry(file, number, entries[number])
     return None

@@ -116,12 +116,8 @@ def _wrong_entries(file: _IndexFile, entries: Sequence[index.OffsetEntry]) -> It
 
     def finding_of(number: int) -> Finding:
         offset, position = file.base_offset + entries[number].relative_offset, entries[number].position
-        last_offset = offset_positions.last_offset_at(position)
-        problem = (
-            "no batch starts there"
-            if last_offset is None
-            else f"the batch there ends at offset {last_offset}, and no later one before the next entry at {offset}"
-        )
+        has_batch = offset_positions.has_batch_at(position)
+        problem = "no batch from there to the next entry has the offset" if has_batch else "no batch starts there"
         return of_error(
             CorruptIndexError(
                 file=str(file.file),

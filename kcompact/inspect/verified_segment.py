@@ -75,8 +75,7 @@ def verified_by_kernels(file: SegmentToVerify) -> VerifiedSegment | None:
             counted = contents_of_rows(run.rows, run.count, file.base_offset, start_position=run.start_position)
             contents += replace(counted, tombstones=tombstones, null_keys=null_keys)
             table = run.table
-            positions, last_offsets = table[:, c.POSITION] + run.start_position, table[:, c.LAST_OFFSET]
-            offset_positions.extend(positions, last_offsets)
+            offset_positions.extend(table, run.start_position)
             epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
             if len(epochs):
                 first_epoch = int(epochs[0]) if first_epoch < 0 else first_epoch

@@ -218,7 +218,7 @@ class _SegmentChecks:
             if warning := _max_timestamp_problem(header, records):
                 self._add_finding(batch, Severity.WARNING, warning)
         self.counter.add(batch.position, header)
-        self._offset_positions.append(batch.position, header.last_offset)
+        self._offset_positions.append(batch.position, header)
         self._largest_offset = max(self._largest_offset, header.last_offset)
         if self._first_epoch < 0:
             self._first_epoch = max(-1, header.partition_leader_epoch)

@@ -1,13 +1,16 @@
 """Whether the entries of an `.index` are true, and where they say that reading may begin.
 
-An entry is true if a batch begins at its position, and if its offset is the last offset of that batch, or of a later
-one before the next entry's position. Since 3.9.0 Kafka writes entries for batches. Before, it wrote them for appends:
-the position of the first batch and the last offset of the last one. A follower appends what it has fetched, the cleaner
-what a read buffer gave. No batch before the position of a true entry ends at or above its offset, so both kinds lead a
-look-up to its batch.
+An entry is true if a batch begins at its position, and if its offset is not below the first offset of that batch and
+not above the last offset before the next entry's position. So no batch before its position ends at or above its offset,
+and a look-up finds its batch.
+
+Since 3.9.0 Kafka writes entries for batches: the position and the last offset of one. Before, it wrote them for
+appends: the position of the first batch, and the last offset that was appended. A follower appends a fetch. A cleaner
+appends what a read buffer gave, and takes the offset of the last record, which can be below the last offset of its
+batch.
 
 An index is blamed only after its log has been read and verified from the start: if the log is damaged, that is the
-error. Rule: `OffsetIndex.append`, `LogSegment.append`.
+error. Rule: `OffsetIndex.append`, `LogSegment.append`, `MemoryRecords.filterTo`.
 """
 
 from __future__ import annotations
@@ -15,75 +18,81 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, KcompactError
 from kcompact.format import index
+from kcompact.format.batch import Header
 from kcompact.format.index import EntryColumns, OffsetEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
 from kcompact.log.index_files import read_offset_index
 from kcompact.log.segment_reader import headers, verified_batches
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from kcompact.kernels import Table
 
 
 # The rule, batch by batch and in columns
 
 
 def wrong_entries(
-    entries: Sequence[OffsetEntry], batches: Iterable[tuple[int, int]], *, base_offset: int
+    entries: Sequence[OffsetEntry], batches: Iterable[tuple[int, Header]], *, base_offset: int
 ) -> Iterator[int]:
     """Yield the numbers of the entries that are not true.
 
-    `batches` are positions and last offsets, in order, from a batch at or before the first entry on.
+    `batches` are positions and headers, in order, from a batch at or before the first entry on. No more are taken than
+    are needed. The header of a batch of magic 0 or 1 has only its last offset, and an entry for it has no other.
     """
-    following = iter(batches)
-    batch = next(following, None)
+    following = chain(batches, repeat(None))
+    batch = next(following)
     for number, (relative_offset, position) in enumerate(entries):
+        offset = base_offset + relative_offset
         end_position = entries[number + 1].position if number + 1 < len(entries) else MAX_OFFSET
         while batch is not None and batch[0] < position:
-            batch = next(following, None)
-        is_batch = batch is not None and batch[0] == position
-        offset = base_offset + relative_offset
-        while is_batch and batch is not None and batch[0] < end_position and batch[1] < offset:
-            batch = next(following, None)
-        if not is_batch or batch is None or batch[0] >= end_position or batch[1] != offset:
+            batch = next(following)
+        if batch is None or batch[0] > position or batch[1].base_offset > offset:
+            yield number
+            continue
+        while batch is not None and batch[0] < end_position and batch[1].last_offset < offset:
+            batch = next(following)
+        if batch is None or batch[0] >= end_position:
             yield number
 
 
 class OffsetPositions:
-    """The position and the last offset of each batch of a log file, or of a part of it: what an offset index may hold.
+    """The position, the base offset and the last offset of each batch of a log file, or of a part of it.
 
-    16 bytes for each batch.
+    24 bytes for each batch.
     """
 
-    __slots__ = ("_last_offsets", "_positions")
+    __slots__ = ("_base_offsets", "_last_offsets", "_positions")
 
     def __init__(self) -> None:
-        self._positions, self._last_offsets = array("q"), array("q")
+        self._positions, self._base_offsets, self._last_offsets = array("q"), array("q"), array("q")
 
     def __iter__(self) -> Iterator[int]:
         """Yield the positions in ascending order."""
         return iter(self._positions)
 
-    def append(self, position: int, last_offset: int) -> None:
+    def append(self, position: int, header: Header) -> None:
         """Add a batch. Positions must rise."""
         self._positions.append(position)
-        self._last_offsets.append(last_offset)
+        self._base_offsets.append(header.base_offset)
+        self._last_offsets.append(header.last_offset)
 
-    def extend(self, positions: NDArray[np.int64], last_offsets: NDArray[np.int64]) -> None:
-        """Add batches."""
-        self._positions.frombytes(positions.tobytes())
-        self._last_offsets.frombytes(last_offsets.tobytes())
+    def extend(self, table: Table, start_position: int) -> None:
+        """Add the batches of a table, whose positions count from `start_position` on."""
+        self._positions.frombytes((table[:, c.POSITION] + start_position).tobytes())
+        self._base_offsets.frombytes(table[:, c.BASE_OFFSET].tobytes())
+        self._last_offsets.frombytes(table[:, c.LAST_OFFSET].tobytes())
 
-    def last_offset_at(self, position: int) -> int | None:
-        """Return the last offset of the batch that begins at `position`, None if no batch does."""
+    def has_batch_at(self, position: int) -> bool:
+        """Return whether a batch begins at a position."""
         row = bisect_left(self._positions, position)
-        is_start = row < len(self._positions) and self._positions[row] == position
-        return self._last_offsets[row] if is_start else None
+        return row < len(self._positions) and self._positions[row] == position
 
     def wrong_entries(self, entries: Sequence[OffsetEntry], base_offset: int) -> Iterator[int]:
         """Yield what the definition yields, for entries with rising positions."""
@@ -95,15 +104,17 @@ class OffsetPositions:
         if not self._positions:
             yield from range(len(entries))
             return
-        positions, last_offsets = np.asarray(self._positions), np.asarray(self._last_offsets)
+        positions, *columns = map(np.asarray, (self._positions, self._base_offsets, self._last_offsets))
+        base_offsets, last_offsets = columns
         for number, relative_offsets, starts in entries.windows():
             after = number + len(starts)
             next_position = entries[after].position if after < len(entries) else MAX_OFFSET
+            rows = positions.searchsorted(starts).clip(max=len(positions) - 1)
+            last_rows = positions.searchsorted(np.append(starts[1:], next_position)) - 1
             offsets = relative_offsets + base_offset
-            begin = positions.searchsorted(starts).clip(max=len(positions) - 1)
-            end = last_offsets.searchsorted(offsets).clip(max=len(positions) - 1)
-            are_true = (positions[begin] == starts) & (last_offsets[end] == offsets) & (begin <= end)
-            are_true &= positions[end] < np.append(starts[1:], next_position)
+            are_true = (
+                (positions[rows] == starts) & (base_offsets[rows] <= offsets) & (offsets <= last_offsets[last_rows])
+            )
             yield from (number + np.flatnonzero(~are_true)).tolist()
 
 
@@ -113,8 +124,8 @@ def wrong_entry(file: LogFile, number: int, entry: OffsetEntry) -> CorruptIndexE
         file=str(file),
         position=number * index.OFFSET_ENTRY_BYTES,
         offset=file.base_offset + entry.relative_offset,
-        problem=f"points to position {entry.position} of the log, where no batch with this last offset starts, nor a "
-        "later one before the next entry",
+        problem=f"points to position {entry.position} of the log, where no batch starts, or no batch from there to the "
+        "next entry has the offset",
     )
 
 
@@ -124,8 +135,7 @@ def wrong_entry(file: LogFile, number: int, entry: OffsetEntry) -> CorruptIndexE
 def is_true(log: LogFile, entries: Sequence[OffsetEntry], number: int) -> bool:
     """Return whether one entry of the `.index` of a log file is true. Raises RefusedError, StorageError."""
     end_position = entries[number + 1].position if number + 1 < len(entries) else None
-    found = headers(log, start_position=entries[number].position, end_position=end_position)
-    batches = ((position, header.last_offset) for position, header in found)
+    batches = headers(log, start_position=entries[number].position, end_position=end_position)
     try:
         return not any(True for _ in wrong_entries([entries[number]], batches, base_offset=log.base_offset))
     except CorruptBatchError:
@@ -192,10 +202,9 @@ def contradiction(file: LogFile) -> CorruptDataError | None:
     Raises RefusedError, StorageError.
     """
     log = file.with_suffix(Suffix.LOG)
-    batches = ((position, header.last_offset) for position, header in headers(log))
     try:
         entries = read_offset_index(file)
-        number = next(wrong_entries(entries, batches, base_offset=file.base_offset), None)
+        number = next(wrong_entries(entries, headers(log), base_offset=file.base_offset), None)
     except CorruptIndexError as malformed:
         return index_or_log(malformed, log)
     except CorruptBatchError as damage:

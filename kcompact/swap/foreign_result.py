@@ -95,7 +95,7 @@ def verified_end(directory: OpenDirectory, files: Files, base_offset: int) -> in
     end_offset, largest, offset_positions = base_offset, index.NO_TIMESTAMP, OffsetPositions()
     for batch in verified_batches(log, base_offset=base_offset, end_offset=MAX_OFFSET, holds_large=False):
         end_offset, largest = batch.header.next_offset, max(largest, batch.header.max_timestamp)
-        offset_positions.append(batch.position, batch.header.last_offset)
+        offset_positions.append(batch.position, batch.header)
     wrong = next(offset_positions.wrong_entries(entries, base_offset), None)
     if wrong is not None or (times and times[-1].timestamp > largest):
         raise CorruptDataError(

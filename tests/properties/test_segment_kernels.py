@@ -19,6 +19,7 @@ from kcompact.errors import StorageError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
+from kcompact.format.index import OffsetEntry
 from kcompact.inspect import verify
 from kcompact.inspect.contents import LogContents, file_contents, log_contents
 from kcompact.inspect.verified_segment import SegmentToVerify, verified_by_kernels
@@ -178,9 +179,10 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
     starts = [sum(map(len, batches[:number])) for number in range(60)]
     for offset_positions in (verified.offset_positions, expected.offset_positions):
         assert list(offset_positions) == starts
-        assert offset_positions.last_offset_at(starts[1]) == 99
-        assert offset_positions.last_offset_at(starts[1] + 1) is None
-        assert offset_positions.last_offset_at(1 << 40) is None
+        assert [offset_positions.has_batch_at(starts[1] + after) for after in (0, 1, 1 << 40)] == [True, False, False]
+        for offset, wrong in ((49, [0]), (50, []), (99, []), (100, [0])):
+            entries = [OffsetEntry(offset, starts[1]), OffsetEntry(2999, starts[2])]
+            assert list(offset_positions.wrong_entries(entries, 0)) == wrong
 
 
 def test_epochs_that_fall_from_one_segment_to_the_next(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def test_a_sound_log_is_prepared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "position", "data", "problem"),
     [
-        ("00000000000000000000.index", 0, bytes([0, 0, 0, 1]), "no batch with this last offset"),
-        ("00000000000000000000.index", 4, bytes([0, 0, 0, 1]), "no batch with this last offset"),
+        ("00000000000000000000.index", 0, bytes([0, 0, 0, 1]), "where no batch starts"),
+        ("00000000000000000000.index", 4, bytes([0, 0, 0, 1]), "where no batch starts"),
         ("00000000000000000000.timeindex", 19, bytes([255]), "the greatest in the log is"),
         ("00000000000000000000.log", 68, b"!", "checksum"),
         ("00000000000000000000.log", 7, b"\x03", "base offset 1 after offset 3"),

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from kcompact.errors import CorruptIndexError
 from kcompact.format import index as index_format
-from kcompact.format.batch import Record, build
+from kcompact.format.batch import Header, Record, build, read_header
 from kcompact.format.index import EntryColumns, OffsetEntry, build_offset_index
 from kcompact.format.names import index_name, log_name
+from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import (
     OffsetPositions,
@@ -35,30 +37,65 @@ ascending = st.lists(st.integers(0, 12), unique=True).map(sorted)
 pairs = st.builds(lambda first, second: list(zip(first, second, strict=False)), ascending, ascending)
 
 
-def wrong_by_the_rule(entries: Sequence[tuple[int, int]], batches: Sequence[tuple[int, int]]) -> list[int]:
-    ends = [*(position for _, position in entries[1:]), 1 << 40]
+class Batch(NamedTuple):
+    """A batch, as far as an index is concerned."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+
+    @property
+    def header(self) -> Header:
+        last_offset_delta = self.last_offset - self.base_offset
+        return DUMMY._replace(base_offset=self.base_offset, last_offset_delta=last_offset_delta)
+
+
+DUMMY = read_header(build([Record(0, 1, b"k", b"v", ())]), file="", position=0)
+
+
+def some_batches(places: list[tuple[int, int]], lengths: list[int]) -> list[Batch]:
+    """Return batches with these positions and last offsets. They are as long as possible, or shorter."""
+    ends = [-1, *(last for _, last in places)]
     return [
-        number
-        for number, ((offset, position), end) in enumerate(zip(entries, ends, strict=False))
-        if position not in dict(batches)
-        or all(not position <= start < end or last != BASE_OFFSET + offset for start, last in batches)
+        Batch(position, BASE_OFFSET + max(before + 1, last - length), BASE_OFFSET + last)
+        for (position, last), before, length in zip(places, ends, lengths, strict=False)
     ]
 
 
-@given(pairs, pairs, st.booleans())
-def test_true_entries(batches: list[tuple[int, int]], pairs: list[tuple[int, int]], in_one_piece: bool) -> None:
-    batches = [(position, BASE_OFFSET + last) for position, last in batches]
+batches_of_a_log = st.builds(some_batches, pairs, st.lists(st.integers(0, 4), min_size=13, max_size=13))
+
+
+def wrong_by_the_rule(entries: Sequence[tuple[int, int]], batches: Sequence[Batch]) -> list[int]:
+    """Return the numbers of the entries by which a look-up of their offset does not find what a search finds."""
+    wrong = []
+    for number, (relative_offset, position) in enumerate(entries):
+        offset = BASE_OFFSET + relative_offset
+        end_position = entries[number + 1][1] if number + 1 < len(entries) else 1 << 40
+        pointed = [each for each in batches if position <= each.position < end_position]
+        starts = pointed[:1] and pointed[0].position == position
+        if not starts or not pointed[0].base_offset <= offset <= pointed[-1].last_offset:
+            wrong.append(number)
+    return wrong
+
+
+@given(batches_of_a_log, pairs, st.booleans())
+def test_true_entries(batches: list[Batch], pairs: list[tuple[int, int]], in_one_piece: bool) -> None:
     entries = [OffsetEntry(*pair) for pair in pairs]
     found = OffsetPositions()
     if in_one_piece:
-        found.extend(*np.array(batches, np.int64).reshape(-1, 2).T)
+        table = np.zeros((len(batches), c.COLUMNS), np.int64)
+        for column, values in zip((c.POSITION, c.BASE_OFFSET, c.LAST_OFFSET), zip(*batches, strict=True), strict=False):
+            table[:, column] = values
+        table[:, c.POSITION] -= 7
+        found.extend(table, 7)
     else:
         for batch in batches:
-            found.append(*batch)
-    assert list(found) == [position for position, _ in batches]
-    assert [found.last_offset_at(position) for position in range(14)] == [*map(dict(batches).get, range(14))]
+            found.append(batch.position, batch.header)
+    assert list(found) == [batch.position for batch in batches]
+    assert [position for position in range(14) if found.has_batch_at(position)] == list(found)
     expected = wrong_by_the_rule(entries, batches)
-    assert list(wrong_entries(entries, batches, base_offset=BASE_OFFSET)) == expected
+    read = ((batch.position, batch.header) for batch in batches)
+    assert list(wrong_entries(entries, read, base_offset=BASE_OFFSET)) == expected
     assert list(found.wrong_entries(entries, BASE_OFFSET)) == expected
     with mock.patch.object(index_format, "WINDOW_ENTRIES", 3):
         offsets, positions = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -81,8 +118,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> LogFile:
 
 @given(st.data())
 def test_each_true_entry_leads_a_look_up_to_its_batch(log: LogFile, data: st.DataObject) -> None:
-    batches = [(position, header.last_offset) for position, header in headers(log)]
-    positions = [position for position, _ in batches]
+    batches = [Batch(position, header.base_offset, header.last_offset) for position, header in headers(log)]
+    positions = [batch.position for batch in batches]
     chosen = sorted(data.draw(st.sets(st.sampled_from(positions), min_size=1)))
     offsets = sorted(data.draw(st.sets(st.integers(0, 14), min_size=len(chosen), max_size=len(chosen))))
     entries = [OffsetEntry(*pair) for pair in zip(offsets, chosen, strict=True)]
@@ -92,9 +129,9 @@ def test_each_true_entry_leads_a_look_up_to_its_batch(log: LogFile, data: st.Dat
     assert [number for number in range(len(entries)) if not is_true(log, entries, number)] == wrong
     for offset in range(15):
         number = sum(each <= offset for each in offsets) - 1
-        begins = bisect_left([last for _, last in batches], BASE_OFFSET + offset)
+        begins = bisect_left([batch.last_offset for batch in batches], BASE_OFFSET + offset)
         if number in wrong and chosen[number]:
-            with pytest.raises(CorruptIndexError, match="no batch with this last offset"):
+            with pytest.raises(CorruptIndexError, match="where no batch starts"):
                 looked_up(file, BASE_OFFSET + offset)
             assert position_near(log, BASE_OFFSET + offset) == 0
         elif begins < len(batches):
@@ -102,7 +139,7 @@ def test_each_true_entry_leads_a_look_up_to_its_batch(log: LogFile, data: st.Dat
             assert position_near(log, BASE_OFFSET + offset) == position <= positions[begins]
             assert position == (0 if number < 0 else chosen[number])
     if len(entries) - 1 in wrong:
-        with pytest.raises(CorruptIndexError, match="no batch with this last offset"):
+        with pytest.raises(CorruptIndexError, match="where no batch starts"):
             last_indexed_position(file, 1 << 20)
     else:
         assert last_indexed_position(file, 1 << 20) == chosen[-1]
