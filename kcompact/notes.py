@@ -86,8 +86,12 @@ class NoteCode(StrEnum):
     )
     OLDER_RELEASE = (
         "older-release",
-        "broker {node_id} has registered {feature} {level}, so it is older than Kafka {oldest}, the oldest release "
-        "whose rules kcompact has: its own cleaner may leave other bytes",
+        "the cleaners of Kafka 2.8 and 3.0 can lose records, so they are not imitated: the rules of Kafka {rules} hold",
+    )
+    UNKNOWN_PATCH_RELEASE = (
+        "unknown-patch-release",
+        "Kafka before {repaired} drops an empty last batch; here it stays, because the broker's exact version is not "
+        "known: --kafka-release VERSION names it",
     )
     CLEANER_DISABLED = "cleaner-disabled", "the broker's own cleaner is switched off: {setting}=false"
     METADATA_NOT_USED = "metadata-not-used", "{name} is not used: {problem}"

@@ -14,6 +14,7 @@ from kcompact.bucket.path import is_address, local_path, parts_of, require_known
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError
 from kcompact.format.text_lines import parse_digits
+from kcompact.release import VERSIONS, Release, release_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -172,6 +173,23 @@ class Address(click.ParamType[Any]):
             return parse_address(str(value).strip())
         except ValueError as problem:
             self.fail(str(problem), param, ctx)
+
+
+class KafkaVersion(click.ParamType[Any]):
+    """A version of Kafka, as the release whose rules it has."""
+
+    name = "version"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Release:
+        try:
+            return value if isinstance(value, Release) else release_of(str(value).strip())
+        except ValueError as problem:
+            self.fail(f"'{_cut(str(value))}' {problem}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(version) for version in VERSIONS if version.startswith(incomplete)]
 
 
 class Size(click.ParamType[Any]):

@@ -11,15 +11,15 @@ from click.core import augment_usage_errors
 
 from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG, exit_code_of
-from kcompact.cli.option_types import Address, HighWatermark, NamedPath, Size, Time, When
+from kcompact.cli.option_types import Address, HighWatermark, KafkaVersion, NamedPath, Size, Time, When
 from kcompact.cli.output import streams
-from kcompact.release import RELEASES
 
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.config.client.settings import ClientConfig
     from kcompact.config.settings import TopicOverrides
     from kcompact.plan.options import PlanOptions
+    from kcompact.release import Release
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -83,9 +83,10 @@ SETTINGS = (
     ),
     SharedOption(
         ["--kafka-release"],
-        type=click.Choice(tuple(RELEASES)),
-        help="Use the rules of this release of Kafka. Default: the broker's own release if its files tell it, else the "
-        "newest.",
+        type=KafkaVersion(),
+        metavar="VERSION",
+        help="Use the rules of this version of Kafka, from 2.8 on: 3.6.2, 4.3. Default: those of the broker's own "
+        "release if its files tell it, else of the newest.",
     ),
     SharedOption(
         ["--now"],
@@ -223,7 +224,7 @@ def _plan_options(
     topic_configs: Path | None,
     broker_config: Path | None,
     log_dirs_moved: bool,
-    kafka_release: str | None,
+    kafka_release: Release | None,
     now: When | None,
     include_internal: bool,
     high_watermark: int | str | None,
@@ -258,7 +259,7 @@ def _plan_options(
         topic_configs=_topic_configs(topic_configs),
         bootstrap_server=bootstrap_server,
         client=_client(command_config),
-        release=RELEASES[kafka_release] if kafka_release else None,
+        release=kafka_release,
         high_watermark=high_watermark if isinstance(high_watermark, int) else None,
         use_log_end=high_watermark == "leo",
         include_internal=include_internal,

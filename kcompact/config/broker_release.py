@@ -1,10 +1,14 @@
 """The release of Kafka whose rules a partition is cleaned by, as far as the files of its broker prove it.
 
     the broker's registration           at each start a broker registers the levels of `metadata.version` that it knows,
-                                        and each release of Kafka adds some
+                                        and each release of Kafka adds some. Patch releases have the same
     meta.properties of version 0        without a metadata log and a `directory.id`: a broker with ZooKeeper, 3.9 or
-                                        older. A cluster that was moved from ZooKeeper to KRaft keeps the version
+                                        older; with an empty `.kafka_cleanshutdown` 3.6 or older. A cluster that was
+                                        moved from ZooKeeper to KRaft keeps the version
     neither                             no proof: the newest release
+
+Brokers of 3.9.1 and older drop an empty last batch of a round, which nobody needs. Where such a broker is not proved,
+the batch stays.
 
 The level that the cluster has agreed on is no proof. It stays low until an operator raises it. But a level that no
 known release has is that of a newer one, whose rules are unknown.
@@ -13,43 +17,70 @@ Rules: `MetaPropertiesVersion`, `MetadataVersion`, `TransactionVersion`, `Regist
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from kcompact.config.metadata_log import METADATA_DIRECTORY, METADATA_VERSION, ClusterMetadata
 from kcompact.errors import UnsupportedError
-from kcompact.format.properties import MetaProperties
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties
+from kcompact.log.files import files_in
 from kcompact.notes import Note, NoteCode
-from kcompact.release import NEWEST, OLDEST, RELEASES, Release, ReleaseSource
+from kcompact.release import KAFKA_3_9, METADATA_LEVELS, NEWEST, OLDER, Release, ReleaseSource, release_of
 
 TRANSACTION_VERSION = "transaction.version"
-_GREATEST_LEVELS = {METADATA_VERSION: NEWEST.metadata_version, TRANSACTION_VERSION: 2}
+_GREATEST_LEVELS = {METADATA_VERSION: METADATA_LEVELS[NEWEST.name], TRANSACTION_VERSION: 2}
 """The features whose levels can change what the files of a log mean, and the greatest level that is known."""
+
+
+class KnownRelease(NamedTuple):
+    """The rules for a broker, how they are known, and its own release as far as files tell it."""
+
+    release: Release
+    source: ReleaseSource
+    broker_release: str | None = None
+
+    @property
+    def notes(self) -> Iterator[Note]:
+        """What a user should know of the rules."""
+        if self.release == OLDER:
+            yield Note.of(NoteCode.OLDER_RELEASE, rules=OLDER.name)
+        elif self.release == KAFKA_3_9 and self.source is not ReleaseSource.OPTION:
+            yield Note.of(NoteCode.UNKNOWN_PATCH_RELEASE, repaired=KAFKA_3_9.version)
+
+
+UNKNOWN_RELEASE = KnownRelease(NEWEST, ReleaseSource.NEWEST)
 
 
 def proved_release(
     log_dir: Path, properties: MetaProperties | None, metadata: ClusterMetadata | None, *, node_id: int | None
-) -> tuple[Release, ReleaseSource, tuple[Note, ...]]:
-    """Return the release of a log directory's broker, how it is known, and a note if the broker is older than all.
+) -> KnownRelease:
+    """Return what the files of a broker prove about its release; `log_dir` is one of its log directories.
 
-    Raises UnsupportedError if the broker is newer than every release whose rules are known.
+    Raises UnsupportedError if the broker is newer than every release whose rules are known, StorageError.
     """
     if metadata is None:
-        if properties is not None and properties.is_of_zookeeper:
-            return OLDEST, ReleaseSource.META_PROPERTIES, ()
-        return NEWEST, ReleaseSource.NEWEST, ()
+        if properties is None or not properties.is_of_zookeeper:
+            return UNKNOWN_RELEASE
+        files = files_in(log_dir)
+        is_empty = files.exists(CLEAN_SHUTDOWN_FILE) and not files.identity(CLEAN_SHUTDOWN_FILE).size_bytes
+        newest = "3.6" if is_empty else "3.9"  # Since 3.7 it has the broker's epoch.
+        return KnownRelease(KAFKA_3_9, ReleaseSource.META_PROPERTIES, f"{newest} or older")
     for feature in _GREATEST_LEVELS:
         _require_known(log_dir, "the cluster has agreed on", feature, metadata.feature_levels.get(feature, 0))
     if node_id is None or node_id not in metadata.metadata_versions:
-        return NEWEST, ReleaseSource.NEWEST, ()
+        return UNKNOWN_RELEASE
     level = metadata.metadata_versions[node_id]
     if level is None:
         raise _newer(log_dir, f"the registration of broker {node_id} has a version that Kafka {NEWEST.name} lacks")
     _require_known(log_dir, f"broker {node_id} has registered", METADATA_VERSION, level)
-    for release in RELEASES.values():
-        if level >= release.metadata_version:
-            return release, ReleaseSource.REGISTRATION, ()
-    note = Note.of(NoteCode.OLDER_RELEASE, node_id=node_id, feature=METADATA_VERSION, level=level, oldest=OLDEST.name)
-    return OLDEST, ReleaseSource.REGISTRATION, (note,)
+    at_most = [version for version, greatest in METADATA_LEVELS.items() if greatest <= level]
+    if not at_most:
+        return KnownRelease(OLDER, ReleaseSource.REGISTRATION, f"older than {[*METADATA_LEVELS][-1]}")
+    # A level between is of the next release, or of this one with unstable features.
+    between = [version for version, greatest in METADATA_LEVELS.items() if greatest > level][-1:]
+    versions = at_most[:1] if METADATA_LEVELS[at_most[0]] == level else [at_most[0], *between]
+    return KnownRelease(release_of(at_most[0]), ReleaseSource.REGISTRATION, " or ".join(versions))
 
 
 def _require_known(log_dir: Path, who: str, feature: str, level: int) -> None:

@@ -31,7 +31,7 @@ from kcompact.config.settings import (
     parse_value,
 )
 from kcompact.errors import ConfigError, UnsupportedError
-from kcompact.release import NEWEST, Release, ReleaseSource
+from kcompact.release import NEWEST, Release
 
 
 def topic_config(
@@ -63,7 +63,6 @@ def merged_config(
     own: TopicOverrides = UNKNOWN_OVERRIDES,
     dynamic: DynamicConfig | None = None,
     release: Release = NEWEST,
-    release_source: ReleaseSource = ReleaseSource.NEWEST,
 ) -> TopicConfig:
     """Return the effective configuration of a topic, as `topic_config` does, from what is known of its broker."""
     builder = _TopicConfigBuilder(topic, release)
@@ -86,7 +85,7 @@ def merged_config(
     builder.set_topic_values({each.name: each.value for each in overrides if each.is_for(topic)}, options)
     if dynamic is not None and not dynamic.is_known:
         builder.make_unknown(builder.what_a_broker_may_overrule())
-    return replace(builder.build(), own=own, broker=broker, release_source=release_source)
+    return replace(builder.build(), own=own, broker=broker)
 
 
 def with_refusals(broker: BrokerConfig) -> BrokerConfig:
@@ -124,7 +123,11 @@ class _TopicConfigBuilder:
         Only the broker can resolve the values of `unresolved` properties. Raises ConfigError, UnsupportedError.
         """
         retention_name = ""
-        for broker_name, name in (*BROKER_SETTINGS.items(), *((name, name) for name in BROKER_ONLY)):
+        of_topics, others = BROKER_SETTINGS, {name: name for name in BROKER_ONLY}
+        if setting.source is not Source.OPTION:  # An option may use the name of any release.
+            del others["producer.id.expiration.ms"]
+        others[self._release.producer_expiration] = "producer.id.expiration.ms"
+        for broker_name, name in (*of_topics.items(), *others.items()):
             if broker_name in unresolved:
                 self._forget(name)
             elif broker_name in properties:

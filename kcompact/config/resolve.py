@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.config.broker_config import BrokerConfig
-from kcompact.config.broker_release import proved_release
+from kcompact.config.broker_release import UNKNOWN_RELEASE, KnownRelease, proved_release
 from kcompact.config.brokers import Broker, brokers_of
 from kcompact.config.layers import merged_config
 from kcompact.config.metadata_log import (
@@ -37,7 +37,7 @@ from kcompact.config.settings import (
 from kcompact.errors import ClusterUnreachableError, ConfigError, KcompactError, RefusedError, storage_errors
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.notes import Note, NoteCode
-from kcompact.release import NEWEST, Release, ReleaseSource
+from kcompact.release import Release, ReleaseSource
 
 if TYPE_CHECKING:
     from kcompact.config.admin_client import LiveCluster
@@ -166,9 +166,9 @@ class _Resolver:
         try:
             with storage_errors(directory):
                 own = self._own(directory, partition, notes)
-            release, source, release_notes = self._release_of(directory.parent)
-            notes += release_notes
-            config = self._merged(partition.topic, directory, own, self._dynamic(broker, own, notes), release, source)
+            known = self._release_of(directory.parent)
+            notes += known.notes
+            config = self._merged(partition.topic, directory, own, self._dynamic(broker, own, notes), known)
             if config.compacts and not config.log_cleaner_enable:
                 notes.append(Note.of(NoteCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
             return Configured(config=config, notes=tuple(notes), moves=moves)
@@ -185,10 +185,10 @@ class _Resolver:
             return []
         return [Note.of(NoteCode.OTHER_BROKER, file=given.origin, node_id=given.node_id, stored_id=stored)]
 
-    def _release_of(self, log_dir: Path) -> tuple[Release, ReleaseSource, tuple[Note, ...]]:
-        """Return the release whose rules hold, how it is known, and notes. Raises UnsupportedError."""
+    def _release_of(self, log_dir: Path) -> KnownRelease:
+        """Return the release whose rules hold, and how it is known. Raises UnsupportedError, StorageError."""
         if self._release is not None:
-            return self._release, ReleaseSource.OPTION, ()
+            return KnownRelease(self._release, ReleaseSource.OPTION)
         broker = self._brokers[log_dir]
         return proved_release(log_dir, broker.properties, broker.metadata, node_id=broker.node_id)
 
@@ -198,14 +198,13 @@ class _Resolver:
         directory: Path,
         own: TopicOverrides,
         dynamic: DynamicConfig | None = None,
-        release: Release = NEWEST,
-        source: ReleaseSource = ReleaseSource.NEWEST,
+        known: KnownRelease = UNKNOWN_RELEASE,
     ) -> TopicConfig:
         """Return the configuration of a topic from the options, its own settings and those of its broker.
 
         The partitions of a topic follow each other, and those with the same sources share one configuration.
         """
-        sources = (topic, directory.parent, own, dynamic, release, source)
+        sources = (topic, directory.parent, own, dynamic, known)
         if self._last_merged is None or self._last_merged[0] != sources:
             config = merged_config(
                 topic,
@@ -213,9 +212,9 @@ class _Resolver:
                 own=own,
                 broker=self._configs[directory.parent],
                 dynamic=dynamic,
-                release=release,
-                release_source=source,
+                release=known.release,
             )
+            config = replace(config, release_source=known.source, broker_release=known.broker_release)
             self._last_merged = (sources, config)
         return self._last_merged[1]
 

@@ -149,6 +149,8 @@ class TopicConfig:
     log_cleaner_io_max_bytes_per_second: float = _DEFAULTS["log.cleaner.io.max.bytes.per.second"]
     release: Release = NEWEST
     release_source: ReleaseSource = field(default=ReleaseSource.NEWEST, compare=False)
+    broker_release: str | None = field(default=None, compare=False)
+    """The release of the broker as far as its files tell it: `3.7`, `3.9 or older`, or None."""
     settings: Mapping[str, Setting] = field(default_factory=dict, compare=False)
     """The source of each value, by the topic's name of the setting. A missing setting has Kafka's default."""
     own: TopicOverrides = field(default=NO_OVERRIDES, compare=False)
@@ -382,7 +384,10 @@ FIELD_NAMES = {
 }
 """The fields of `TopicConfig`, and the topic's name of each; the broker's name of a setting that topics lack."""
 
-BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY))
+EARLIER_NAMES = {"transactional.id.expiration.ms": "producer.id.expiration.ms"}
+"""What settings were called in older releases: `Release.producer_expiration`."""
+
+BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY, *EARLIER_NAMES))
 """The broker settings that kcompact uses."""
 
 CLEANER_PREFIXES = ("log.cleaner.", "log.cleanup.")
@@ -421,7 +426,7 @@ def parse_value(name: str, text: str) -> Any:
 
     Raises ValueError with the end of a sentence that starts with the text. Rule: `ConfigDef.parseType`.
     """
-    setting = BROKER_ONLY.get(name) or TOPIC_SETTINGS[BROKER_SETTINGS.get(name, name)]
+    setting = BROKER_ONLY.get(EARLIER_NAMES.get(name, name)) or TOPIC_SETTINGS[BROKER_SETTINGS.get(name, name)]
     parse: Callable[[str], Any] = _BROKER_PARSERS.get(name, setting.parse)
     return parse(text)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _RELEASE_SOURCES = {
     ReleaseSource.OPTION: "by --kafka-release",
-    ReleaseSource.REGISTRATION: "the release that the broker has registered",
-    ReleaseSource.META_PROPERTIES: "because meta.properties is that of a broker with ZooKeeper",
+    ReleaseSource.REGISTRATION: "for a broker that has registered as Kafka {}",
+    ReleaseSource.META_PROPERTIES: "for a broker with ZooKeeper, Kafka {}",
     ReleaseSource.NEWEST: "the newest; no file tells the broker's release",
 }
 
@@ -38,7 +38,9 @@ def policy_line(config: TopicConfig) -> str:
 
 def release_line(config: TopicConfig) -> str:
     """Return the release whose rules hold, and how it is known."""
-    return f"Kafka {config.release.name}, {_RELEASE_SOURCES[config.release_source]}"
+    if config.broker_release == config.release.name:
+        return f"Kafka {config.release.name}, the release that the broker has registered"
+    return f"Kafka {config.release.name}, {_RELEASE_SOURCES[config.release_source].format(config.broker_release)}"
 
 
 def limit_text(plan: CleanPlan, reason: RetentionReason) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fixtures.broker import Broker, free_ports
-from kcompact.release import OLDEST, RELEASES
+from kcompact.release import KAFKA_3_9, RELEASES
 from tests.oracle.driver import NEWEST, build, class_path
 from tests.oracle.real_kafka import JVM_OPTIONS, copy_log_dir, java
 from tests.support.patience import PATIENCE_S
@@ -43,7 +43,7 @@ log.retention.check.interval.ms=1000000000
 class BrokerWithZooKeeper(Broker):
     """A broker of Kafka 3.9 whose metadata is in ZooKeeper, which stays until the end of the `with`."""
 
-    def __init__(self, home: Path, *, properties: str = "", version: str = OLDEST.version) -> None:
+    def __init__(self, home: Path, *, properties: str = "", version: str = KAFKA_3_9.version) -> None:
         super().__init__(home, properties=properties, version=version)
         self._directory = home / "zookeeper"
         self._zookeeper: subprocess.Popen[bytes] | None = None

@@ -23,7 +23,7 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 
 from fixtures.broker import CODECS, Broker, create_topics, patiently
-from kcompact.release import OLDEST, RELEASES
+from kcompact.release import KAFKA_3_9, RELEASES
 from tests.oracle.clients import ABOUT_LOGS, consumed
 from tests.oracle.driver import VERSIONS
 from tests.oracle.kinds_of_brokers import BrokerWithZooKeeper
@@ -43,7 +43,7 @@ GROUP = "readers"
 KEYS = 300
 LONG_NAME = "l" * 30_000
 """A transactional id that fills the topic of the transactions' coordinator soon."""
-KINDS = [(OLDEST.version, "zookeeper"), *((version, "kraft") for version in VERSIONS)]
+KINDS = [(KAFKA_3_9.version, "zookeeper"), *((version, "kraft") for version in VERSIONS)]
 
 
 @dataclass

@@ -18,7 +18,7 @@ import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from fixtures.broker import Broker, create_topics, patiently
-from kcompact.release import OLDEST
+from kcompact.release import KAFKA_3_9
 from tests.oracle.driver import NEWEST
 from tests.oracle.kinds_of_brokers import (
     OWN_HANDS_OFF,
@@ -55,7 +55,7 @@ FOUR_HUNDRED = 160
 GROUP, COMMITTED = "readers", 60
 CLEAN = ("clean", "--yes", "--force")
 TOOLS = {
-    "kafka-configs of 3.9": ("kafka.admin.ConfigCommand", ("--entity-type", "topics"), OLDEST.version),
+    "kafka-configs of 3.9": ("kafka.admin.ConfigCommand", ("--entity-type", "topics"), KAFKA_3_9.version),
     "kafka-configs": ("org.apache.kafka.tools.ConfigCommand", ("--entity-type", "topics"), NEWEST),
     "kafka-topics": ("org.apache.kafka.tools.TopicCommand", (), NEWEST),
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from kcompact.format import batch as batch_format
 from kcompact.format.batch import Batch, Record, parse_batches, read_records
+from kcompact.release import EmptyLastBatch
 from tests.support.log_writer import LogSpec, SegmentSpec
 
 
@@ -150,7 +151,8 @@ def clean(spec: LogSpec, *, keep_tombstones: bool = False, held_back_from_offset
                 if record.key is not None and dirty <= record.offset < stop:
                     newest[record.key] = record.offset
     traces = last_traces(spec)
-    last_end = replicated_end(spec) if spec.release.keeps_only_at_high_watermark else stop
+    kept_ends = {EmptyLastBatch.NEVER: -1, EmptyLastBatch.ALWAYS: stop}
+    last_end = kept_ends.get(spec.release.empty_last_batch, replicated_end(spec))
     outputs: dict[int, list[bytes]] = {}
     counts = {"messages_read": 0, "messages_written": 0, "invalid_messages": 0}
     files: dict[str, bytes] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kcompact.release import OLDEST, RELEASES, Release
+from kcompact import release
+from kcompact.release import NEWEST, Release
 
 
 def numbers(version: str) -> tuple[int, int]:
@@ -14,6 +15,5 @@ def numbers(version: str) -> tuple[int, int]:
 
 
 def release_of(version: str) -> Release:
-    """Return the release whose rules a version has, as far as they are known: the newest one up to it."""
-    known = [release for name, release in RELEASES.items() if numbers(name) <= numbers(version)]
-    return known[0] if known else OLDEST
+    """Return the release whose rules a version has; of a newer one than is known the newest."""
+    return NEWEST if numbers(version) > numbers(NEWEST.name) else release.release_of(version)

@@ -15,7 +15,15 @@ def test_new_are_later_patches_and_newer_releases() -> None:
 
 @pytest.mark.parametrize(
     ("version", "name"),
-    [("2.8.2", "3.9"), ("3.9.0", "3.9"), ("4.1.2", "4.0"), ("4.2.2", "4.0"), ("4.3.0", "4.3"), ("4.10.1", "4.4")],
+    [
+        ("2.8.2", "3.9"),
+        ("3.9.0", "3.8"),
+        ("3.6.2", "3.8"),
+        ("4.1.2", "4.0"),
+        ("4.2.2", "4.0"),
+        ("4.3.0", "4.3"),
+        ("4.10.1", "4.4"),
+    ],
 )
 def test_a_version_has_the_newest_release_up_to_it(version: str, name: str) -> None:
     assert release_of(version).name == name

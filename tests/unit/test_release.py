@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import kcompact
-from kcompact.config.broker_config import UNKNOWN_BROKER
+from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
 from kcompact.config.layers import merged_config
-from kcompact.config.settings import FIELD_NAMES, TopicConfig
-from kcompact.release import NEWEST, OLDEST, RELEASES, Release
+from kcompact.config.settings import FIELD_NAMES, Override, TopicConfig
+from kcompact.release import METADATA_LEVELS, NEWEST, RELEASES, Release, release_of
 
 PACKAGE = Path(kcompact.__file__).parent
 EARLIER = replace(NEWEST, defaults={**NEWEST.defaults, "segment.bytes": 100})
@@ -29,11 +29,53 @@ def test_a_version_is_written_once(release: Release) -> None:
 
 
 def test_the_newest_is_first_and_registers_the_greatest_level() -> None:
-    releases = list(RELEASES.values())
-    assert (releases[0], releases[-1]) == (NEWEST, OLDEST)
-    levels = [release.metadata_version for release in releases]
-    assert levels == sorted(levels, reverse=True)
+    assert next(iter(RELEASES.values())) == NEWEST
+    for ordered in ([release.since for release in RELEASES.values()], [*METADATA_LEVELS.values()]):
+        assert ordered == sorted(ordered, reverse=True)
     assert all(release.version.startswith(f"{name}.") for name, release in RELEASES.items())
+
+
+@pytest.mark.parametrize(
+    ("versions", "name"),
+    [
+        ("4.4 4.4.0 4.4.7", "4.4"),
+        ("4.3 4.3.1", "4.3"),
+        ("4.2.2 4.1.0 4.0 4.0.0", "4.0"),
+        ("3.9 3.9.2 3.9.3", "3.9"),
+        ("3.9.1 3.9.0 3.8 3.7.2 3.6.2 3.4.1 3.3.2 3.1.0", "3.8"),
+        ("3.0 3.0.2 2.8.0", "3.9"),
+    ],
+)
+def test_each_version_has_the_rules_of_a_release(versions: str, name: str) -> None:
+    for version in versions.split():
+        release = release_of(version)
+        assert release == RELEASES[name] or version < "3.4"
+        assert release.name == name
+        assert release.defaults["producer.id.expiration.ms"] == (86_400_000 if version >= "3.4" else 604_800_000)
+
+
+@pytest.mark.parametrize(
+    "version", ["2.7", "2.8.x", "4.5", "5.0", "3.10", "3", "4", "", "3.9.2.1", "3.9-SNAPSHOT", "\u0664.0"]
+)
+def test_what_is_no_known_version(version: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a version of Kafka from 2.8 to 4.4"):
+        release_of(version)
+
+
+@pytest.mark.parametrize(("version", "hours"), [("4.4", 24), ("3.4", 24), ("3.3.2", 168), ("2.8", 168)])
+def test_when_producers_expire(version: str, hours: int) -> None:
+    release = release_of(version)
+
+    def expiration_ms(**properties: str) -> int:
+        broker = BrokerConfig(properties={name.replace("_", "."): value for name, value in properties.items()})
+        return merged_config("orders", overrides=(), broker=broker, release=release).producer_id_expiration_ms
+
+    assert expiration_ms() == hours * 3_600_000
+    both = {"producer_id_expiration_ms": "5", "transactional_id_expiration_ms": "7"}
+    assert expiration_ms(**both) == (5 if hours == 24 else 7)
+    options = [Override(name="producer.id.expiration.ms", value="9")]
+    config = merged_config("orders", overrides=options, broker=UNKNOWN_BROKER, release=release)
+    assert config.producer_id_expiration_ms == 9
 
 
 @every_release
@@ -67,6 +109,8 @@ def test_a_topic_has_the_defaults_of_its_release() -> None:
         ("4.3", 99, 250, False),
         ("4.0", 100, 250, True),
         ("3.9", 100, 250, True),
+        ("3.8", 100, 100, False),
+        ("3.8", 100, 250, False),
     ],
 )
 def test_the_last_batch_of_the_round_stays_empty(name: str, next_offset: int, high_watermark: int, keeps: bool) -> None:

@@ -137,6 +137,13 @@ PLAN = Shape(
     ),
     Field("kafka_release", choice(tuple(RELEASES)), "the release of Kafka whose rules hold", "config.release.name"),
     Field("kafka_release_source", choice(ReleaseSource), "how it is known", "config.release_source"),
+    Field(
+        "broker_release",
+        nullable(STRING),
+        "the release of the broker as far as its files tell it, such as `3.7` or `3.9 or older`; null if they do not, "
+        "or if `--kafka-release` was passed",
+        "config.broker_release",
+    ),
     Field("log_start_offset", INTEGER, "as a broker would have it after loading the log", "log.log_start_offset"),
     Field("log_end_offset", INTEGER, "as a broker would have it after loading the log", "log.log_end_offset"),
     Field("high_watermark", INTEGER, "as a broker would have it after loading the log"),

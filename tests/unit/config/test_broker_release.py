@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.config.broker_release import proved_release
+from kcompact.config.broker_release import UNKNOWN_RELEASE, KnownRelease, proved_release
 from kcompact.config.metadata_log import read_cluster_metadata
 from kcompact.errors import UnsupportedError
-from kcompact.format.properties import MetaProperties
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties
 from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
-from kcompact.release import NEWEST, RELEASES, Release, ReleaseSource
+from kcompact.release import KAFKA_3_9, RELEASES, ReleaseSource, release_of
 from tests.support import log_dsl, log_writer
 from tests.support.metadata_log import ORDERS, batches, log, topic, write
 from tests.support.metadata_records import (
@@ -42,31 +42,40 @@ def proved(
     *,
     properties: MetaProperties | None = KRAFT,
     node_id: int | None = NODE_ID,
-) -> tuple[Release, ReleaseSource, list[NoteCode]]:
+) -> KnownRelease:
     metadata = read_cluster_metadata(write(log_dir, {log(): batches(records)})) if records else None
-    release, source, notes = proved_release(log_dir, properties, metadata, node_id=node_id)
-    return release, source, [note.code for note in notes]
+    return proved_release(log_dir, properties, metadata, node_id=node_id)
 
 
 @pytest.mark.parametrize(
-    ("level", "name", "notes"),
+    ("level", "rules", "broker"),
     [
-        (33, "4.4", []),
-        (32, "4.3", []),  # a level that 4.3 was developing
-        (30, "4.3", []),
-        (29, "4.0", []),  # 4.2
-        (25, "4.0", []),
-        (24, "3.9", []),
-        (21, "3.9", []),
-        (20, "3.9", [NoteCode.OLDER_RELEASE]),
-        (1, "3.9", [NoteCode.OLDER_RELEASE]),
+        (33, "4.4", "4.4"),
+        (32, "4.3", "4.3 or 4.4"),  # 4.3 with unstable features has levels of 4.4 too.
+        (31, "4.3", "4.3 or 4.4"),
+        (30, "4.3", "4.3"),
+        (29, "4.0", "4.2"),
+        (25, "4.0", "4.0"),
+        (24, "3.9", "3.9 or 4.0"),
+        (21, "3.9", "3.9"),
+        (20, "3.8", "3.8"),
+        (19, "3.8", "3.7"),
+        (9, "3.8", "3.4 or 3.5"),
+        (8, "3.8", "3.4"),
+        (7, "3.8", "3.3"),
+        (6, "3.9", "older than 3.3"),
+        (1, "3.9", "older than 3.3"),
     ],
 )
-def test_a_registered_level_proves_the_release(tmp_path: Path, level: int, name: str, notes: list[NoteCode]) -> None:
-    assert proved(tmp_path, [registered(level)]) == (RELEASES[name], ReleaseSource.REGISTRATION, notes)
+def test_a_registered_level_proves_the_release(tmp_path: Path, level: int, rules: str, broker: str) -> None:
+    known = proved(tmp_path, [registered(level)])
+    assert (known.release.name, known.source, known.broker_release) == (rules, ReleaseSource.REGISTRATION, broker)
+    assert (known.release.producer_expiration == "producer.id.expiration.ms") == (level >= 8)
+    expected = {"3.9": [NoteCode.UNKNOWN_PATCH_RELEASE if level >= 21 else NoteCode.OLDER_RELEASE]}.get(rules, [])
+    assert [note.code for note in known.notes] == expected
 
 
-NOT_KNOWN: tuple[Release, ReleaseSource, list[NoteCode]] = (NEWEST, ReleaseSource.NEWEST, [])
+NOT_KNOWN = UNKNOWN_RELEASE
 
 
 def test_nothing_is_proved_by_other_records(tmp_path: Path) -> None:
@@ -79,20 +88,35 @@ def test_nothing_is_proved_by_other_records(tmp_path: Path) -> None:
 
 
 def test_the_last_registration_counts(tmp_path: Path) -> None:
-    release, _, _ = proved(tmp_path, [registered(21), registered(33, node_id=2), registered(30)])
-    assert release == RELEASES["4.3"]
+    assert proved(tmp_path, [registered(21), registered(33, node_id=2), registered(30)]).release == RELEASES["4.3"]
 
 
-def test_a_broker_with_zookeeper_is_of_the_oldest_release(tmp_path: Path) -> None:
-    found: tuple[Release, ReleaseSource, list[NoteCode]] = (RELEASES["3.9"], ReleaseSource.META_PROPERTIES, [])
-    assert proved(tmp_path, [], properties=ZOOKEEPER) == found
+@pytest.mark.parametrize(
+    ("marker", "broker"),
+    [(None, "3.9 or older"), ('{"version":0,"brokerEpoch":"5"}', "3.9 or older"), ("", "3.6 or older")],
+)
+def test_a_broker_with_zookeeper_is_of_3_9_or_older(tmp_path: Path, marker: str | None, broker: str) -> None:
+    if marker is not None:
+        (tmp_path / CLEAN_SHUTDOWN_FILE).write_text(marker, encoding="utf-8")
+    known = proved(tmp_path, [], properties=ZOOKEEPER)
+    assert known == KnownRelease(KAFKA_3_9, ReleaseSource.META_PROPERTIES, broker)
+    assert [note.text for note in known.notes] == [
+        "Kafka before 3.9.2 drops an empty last batch; here it stays, because the broker's exact version is not known: "
+        "--kafka-release VERSION names it"
+    ]
+
+
+def test_an_option_needs_no_proof() -> None:
+    assert not [*KnownRelease(KAFKA_3_9, ReleaseSource.OPTION).notes]
+    (note,) = KnownRelease(release_of("2.8.2"), ReleaseSource.OPTION).notes
+    assert note.code is NoteCode.OLDER_RELEASE
 
 
 def test_a_cluster_that_was_moved_to_kraft_keeps_the_version_of_zookeeper(tmp_path: Path) -> None:
     moved = replace(ZOOKEEPER, directory_id="d")
     assert proved(tmp_path / "a", [], properties=moved) == NOT_KNOWN
-    release, source, _ = proved(tmp_path / "b", [registered(30)], properties=moved)
-    assert (release.name, source) == ("4.3", ReleaseSource.REGISTRATION)
+    known = proved(tmp_path / "b", [registered(30)], properties=moved)
+    assert (known.release.name, known.source) == ("4.3", ReleaseSource.REGISTRATION)
     assert proved(tmp_path / "c", [FeatureLevelRecord("metadata.version", 21)], properties=ZOOKEEPER) == NOT_KNOWN
 
 

@@ -25,6 +25,7 @@ from jsonschema.exceptions import best_match
 from fixtures import checkout
 from kcompact.cli.json.fields import Shape
 from kcompact.format.batch import Record, build
+from kcompact.format.properties import META_PROPERTIES
 from tests.support import examples, json_docs, log_dsl, log_writer, replica_logs
 from tests.support.command_line import (
     COMPACT,
@@ -171,6 +172,9 @@ def with_settings(tmp_path: Path) -> Iterator[tuple[str | Path, ...]]:
         configs = [word for each in ("cleanup.policy=compact,delete", *deletes) for word in ("--config", each)]
         yield "plan", "--explain", "--compare", "retention.ms=1", *options, *configs, log_dir
         yield "clean", "--dry-run", "--apply-retention", *IN_PROCESS, *options, *configs, log_dir
+    of_zookeeper = partition(tmp_path / "zookeeper", "log now=10:00\n0: a=1\n1: b=1").parent
+    (of_zookeeper / META_PROPERTIES).write_text("version=0\nbroker.id=1\ncluster.id=c\n", encoding="utf-8")
+    yield "plan", *COMPACT, of_zookeeper
     yield "doctor", "--verify", "--now", NOW, *options[:2], logs_of_a_broker(tmp_path / "broker" / "logs")
 
 
