@@ -29,12 +29,14 @@ from kcompact.doctor.log_dirs import (
     topic_id_findings,
 )
 from kcompact.doctor.names import directory_findings
+from kcompact.doctor.outage import outage_findings
 from kcompact.doctor.partition import nothing_else_findings, partition_findings
 from kcompact.doctor.settings import (
     assumption_findings,
     broker_config_findings,
     broker_setting_findings,
     cleaner_findings,
+    release_findings,
     topic_findings,
     unused_setting_findings,
 )
@@ -162,6 +164,9 @@ def _all_partitions(
     configs = {directory: _examined_by(each, directory) for directory, each in found_configs.items()}
     yield from cleaner_findings(configs)
     yield from assumption_findings(configs)
+    yield from release_findings(configs)
+    with storage_errors(next(iter(brokers))):
+        yield from outage_findings(configs, brokers, now_ms=options.now_ms)
     topics: dict[tuple[Path, str], Path] = {}
     for directory in partitions:
         if parsed := parse_directory(directory.name):

@@ -119,6 +119,8 @@ class Kind(Enum):
     LITTLE_SPACE = "little-space", Severity.NOTE, 0, "kcompact clean --dry-run {dir}"
     ASSUMED_SETTINGS = "assumed-settings", Severity.NOTE, 0, "kcompact plan --explain {dir}"
     BROKER_CONFIG = "broker-config", Severity.NOTE, 0, ""
+    BROKER_RELEASE = "broker-release", Severity.NOTE, 0, ""
+    LONG_OUTAGE = "long-outage", Severity.NOTE, 0, "kcompact compare --before-start {dir} OTHER_REPLICA"
     UNUSED_SETTING = "unused-setting", Severity.NOTE, 0, ""
     LAG_ORDER = "lag-order", Severity.NOTE, 0, "kcompact plan {dir}"
     SLOW_CODEC = "slow-codec", Severity.NOTE, 0, ""

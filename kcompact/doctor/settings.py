@@ -77,6 +77,20 @@ def _each_once(brokers: Mapping[Path, BrokerConfig]) -> Iterator[tuple[Path, Bro
             yield log_dir, broker
 
 
+def release_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
+    """Yield of which release a broker is, if its files tell it, and which rules hold."""
+    found: dict[str, tuple[Path, TopicConfig]] = {}
+    for directory, configured in configs.items():
+        if configured.config.broker_release is not None:
+            found.setdefault(configured.config.broker_release, (directory.parent, configured.config))
+    for broker_release, (log_dir, config) in found.items():
+        yield Finding(
+            kind=Kind.BROKER_RELEASE,
+            directory=log_dir,
+            problem=f"the broker is of Kafka {broker_release}; the rules of Kafka {config.release.name} hold",
+        )
+
+
 def assumption_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
     """Yield the settings that the checks of `doctor` ask and that are only assumed.
 

@@ -23,7 +23,14 @@ from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.walk import gravest_exit_code
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
-from tests.support.sick_log_dirs import COMPACT, NOW, SICKNESSES, TOPICS, healthy, properties_file
+from tests.support.sick_log_dirs import (
+    COMPACT,
+    NOW,
+    SICKNESSES,
+    TOPICS,
+    healthy,
+    properties_file,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "doctor.md"
 
@@ -305,6 +312,7 @@ def test_the_docs_list_every_kind() -> None:
 
 def test_every_kind_is_provoked() -> None:
     elsewhere = {Kind.DISK_FULL, Kind.LITTLE_SPACE, Kind.READ_ONLY, Kind.UNREADABLE}
+    elsewhere |= {Kind.BROKER_RELEASE, Kind.LONG_OUTAGE}  # test_stopped_broker
     assert set(SICKNESSES) | elsewhere == set(Kind)
 
 
@@ -312,11 +320,12 @@ def test_the_metadata_log_is_examined_and_has_no_policy(tmp_path: Path) -> None:
     checkout.copy_directory("broker", "before", tmp_path / "logs")
     options = (*COMPACT, "--now", "2026-12-01T00:00:00Z", "--broker-config", properties_file(tmp_path / "logs"))
     ran = doctor(tmp_path / "logs", *options)
-    assert (ran.code, ran.json["findings"]) == (0, [])
+    assert (ran.code, list(kinds(ran))) == (0, ["broker-release"])
+    assert kinds(ran)["broker-release"]["problem"] == "the broker is of Kafka 4.3; the rules of Kafka 4.3 hold"
     time_index = tmp_path / "logs" / "__cluster_metadata-0" / LOG0.replace(".log", ".timeindex")
     time_index.write_bytes(b"123456789")
     ran = doctor(tmp_path / "logs", *options)
-    assert (ran.code, list(kinds(ran))) == (3, ["lying-index"])
+    assert (ran.code, list(kinds(ran))) == (3, ["lying-index", "broker-release"])
     assert kinds(ran)["lying-index"]["file"] == str(time_index)
 
 
