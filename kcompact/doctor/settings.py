@@ -87,7 +87,7 @@ def release_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
         yield Finding(
             kind=Kind.BROKER_RELEASE,
             directory=log_dir,
-            problem=f"the broker is of Kafka {broker_release}; the rules of Kafka {config.release.name} hold",
+            problem=f"the last broker was of Kafka {broker_release}; the rules of Kafka {config.release.name} hold",
         )
 
 

@@ -321,7 +321,7 @@ def test_the_metadata_log_is_examined_and_has_no_policy(tmp_path: Path) -> None:
     options = (*COMPACT, "--now", "2026-12-01T00:00:00Z", "--broker-config", properties_file(tmp_path / "logs"))
     ran = doctor(tmp_path / "logs", *options)
     assert (ran.code, list(kinds(ran))) == (0, ["broker-release"])
-    assert kinds(ran)["broker-release"]["problem"] == "the broker is of Kafka 4.3; the rules of Kafka 4.3 hold"
+    assert kinds(ran)["broker-release"]["problem"] == "the last broker was of Kafka 4.3; the rules of Kafka 4.3 hold"
     time_index = tmp_path / "logs" / "__cluster_metadata-0" / LOG0.replace(".log", ".timeindex")
     time_index.write_bytes(b"123456789")
     ran = doctor(tmp_path / "logs", *options)

@@ -34,9 +34,9 @@ def stop(log_dir: Path, days: float) -> None:
 @pytest.mark.parametrize(
     ("level", "text"),
     [
-        (19, "the broker is of Kafka 3.7; the rules of Kafka 3.8 hold"),
-        (30, "the broker is of Kafka 4.3; the rules of Kafka 4.3 hold"),
-        (32, "the broker is of Kafka 4.3 or 4.4; the rules of Kafka 4.3 hold"),
+        (19, "the last broker was of Kafka 3.7; the rules of Kafka 3.8 hold"),
+        (30, "the last broker was of Kafka 4.3; the rules of Kafka 4.3 hold"),
+        (32, "the last broker was of Kafka 4.3 or 4.4; the rules of Kafka 4.3 hold"),
     ],
 )
 def test_the_release_of_a_broker_is_named(level: int, text: str, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_release_of_a_broker_with_zookeeper_is_as_good_as_known(tmp_path: Pa
     (log_dir / META_PROPERTIES).write_text("version=0\nbroker.id=1\ncluster.id=c\n", encoding="utf-8")
     (log_dir / CLEAN_SHUTDOWN_FILE).write_bytes(b"")
     problem = doctor(log_dir, *COMPACT)["broker-release"]
-    assert problem == "the broker is of Kafka 3.6 or older; the rules of Kafka 3.9 hold"
+    assert problem == "the last broker was of Kafka 3.6 or older; the rules of Kafka 3.9 hold"
 
 
 def of_cluster(tmp_path: Path, records: list[MetadataRecord], brokers: tuple[int, ...] = (1,)) -> Path:
