@@ -11,12 +11,12 @@ from __future__ import annotations
 import random
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.round import clean_log_dir
@@ -31,6 +31,7 @@ from kcompact.log.batch_headers import BatchHeader, read_marker
 from kcompact.log.producer_state import Producer, first_open_transaction_offset, replay
 from kcompact.plan.options import PlanOptions
 from tests.support import log_writer
+from tests.support.consumer_view import checkpoint as checkpointed
 from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
 from tests.support.mutants import legacy_entry
 from tests.support.simulated_fetches import EpochCache, begin, elect, load
@@ -48,6 +49,21 @@ class Keeps(Enum):
     EPOCHS = "epochs"
     HIGH_WATERMARK = "high-watermark"
     NOTHING = "nothing"
+
+
+Cleaner: TypeAlias = Callable[[Path, dict[str, str], int, tuple[Path, ...]], None]
+"""Cleans a partition directory, given the settings of its topic, the time, and other log directories."""
+
+
+def clean_closed_segments(directory: Path, settings: dict[str, str], now_ms: int, others: tuple[Path, ...]) -> None:
+    """Clean with kcompact, whatever is dirty."""
+    clean_log_dir(
+        directory.parent,
+        settings,
+        plan_options=PlanOptions(now_ms=now_ms, force=True, use_log_end=True, replicas=others),
+        options=CleanOptions(journal=None),
+        engine="in-process",
+    ).raise_failure()
 
 
 class Line(NamedTuple):
@@ -186,8 +202,8 @@ class Replica:
         shutil.rmtree(self.path, ignore_errors=True)
         return log_writer.write(self.spec(), self.path)
 
-    def clean(self, now_ms: int, retention_ms: int, others: tuple[Path, ...] = ()) -> None:
-        """Clean all closed segments, as the cleaner of this broker; `others` are passed as other replicas."""
+    def clean(self, cleaner: Cleaner, now_ms: int, retention_ms: int, others: tuple[Path, ...] = ()) -> None:
+        """Let a cleaner clean the log; `others` are the log directories that it is told of."""
         directory = self.write()
         settings = {
             "cleanup.policy": "compact",
@@ -195,13 +211,7 @@ class Replica:
             "delete.retention.ms": str(retention_ms),
             "segment.bytes": str(4 * SEGMENT_BYTES),
         }
-        clean_log_dir(
-            self.path,
-            settings,
-            plan_options=PlanOptions(now_ms=now_ms, force=True, use_log_end=True, replicas=others),
-            options=CleanOptions(journal=None),
-            engine="in-process",
-        ).raise_failure()
+        cleaner(directory, settings, now_ms, others)
         self.cleanings += 1
         logs = sorted(directory.glob("*.log"))
         self.bases = [int(log.stem) for log in logs]
@@ -213,8 +223,7 @@ class Replica:
             file = log.with_suffix(Suffix.TXN_INDEX)
             if file.exists():
                 self.aborted[int(log.stem)] = list(_entries(file.read_bytes()))
-        checkpoint = self.path / CLEANER_OFFSET_CHECKPOINT
-        self.checkpoint = int(checkpoint.read_text().split()[-1]) if checkpoint.exists() else None
+        self.checkpoint = checkpointed(self.path / CLEANER_OFFSET_CHECKPOINT, NAME)
 
 
 def _entry(producer: Producer) -> ProducerEntry:
@@ -261,6 +270,7 @@ class SimulatedPartition:
     bumps_epochs: bool = False
     holds_back: bool = False
     keeps: Keeps = Keeps.EPOCHS
+    cleaner: Cleaner = clean_closed_segments
     magic: int = 2
     producer_epochs: dict[int, int] = field(default_factory=dict)
 
@@ -355,7 +365,8 @@ class SimulatedPartition:
         others = [each for other, each in enumerate(self.replicas) if self.holds_back and other != number]
         for other in others:
             other.write()
-        self.replicas[number].clean(self.now_ms, self.retention_ms, tuple(each.path for each in others))
+        paths = tuple(each.path for each in others)
+        self.replicas[number].clean(self.cleaner, self.now_ms, self.retention_ms, paths)
 
     def lead(self, number: int) -> None:
         """Make an in-sync replica the leader."""
@@ -392,14 +403,14 @@ class SimulatedPartition:
 
     def right_view(self, end: int) -> dict[bytes, bytes]:
         """Return the committed values below an offset, as if nobody had cleaned."""
-        return _view(line for line in self.truth if line.offset < end and line.is_committed)
+        return newest_values(line for line in self.truth if line.offset < end and line.is_committed)
 
     def view_of(self, number: int) -> dict[bytes, bytes]:
         """Return the committed values in a replica. Which transactions were committed is the truth's."""
         replica = self.replicas[number]
         lines = {line.offset: line for line in self.truth}
-        records = (record.offset for data in replica.batches() for record in _records(data))
-        return _view(lines[offset] for offset in records if offset in lines and lines[offset].is_committed)
+        records = (record.offset for data in replica.batches() for record in records_of(data))
+        return newest_values(lines[offset] for offset in records if offset in lines and lines[offset].is_committed)
 
     def wrong_keys(self, number: int) -> set[bytes]:
         """Return the keys whose value in a replica is not the right one below its end."""
@@ -407,7 +418,7 @@ class SimulatedPartition:
         return {key for key in right.keys() | found.keys() if right.get(key) != found.get(key)}
 
 
-def _view(lines: Iterator[Line]) -> dict[bytes, bytes]:
+def newest_values(lines: Iterator[Line]) -> dict[bytes, bytes]:
     newest: dict[bytes, bytes | None] = {}
     for line in lines:
         newest[line.key] = line.value
@@ -421,7 +432,7 @@ def end_of(data: bytes) -> int:
     return batch.header.next_offset
 
 
-def _records(data: bytes) -> list[Record]:
+def records_of(data: bytes) -> list[Record]:
     (batch,) = parse_batches(data, file="")
     return [] if batch.header.is_control else read_records(batch, file="")
 
