@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
@@ -143,3 +144,41 @@ def test_each_true_entry_leads_a_look_up_to_its_batch(log: LogFile, data: st.Dat
             last_indexed_position(file, 1 << 20)
     else:
         assert last_indexed_position(file, 1 << 20) == chosen[-1]
+
+
+@pytest.mark.long
+def test_a_changed_bit_is_refused_or_harms_no_look_up() -> None:
+    """Of 200 entries as the cleaners and followers of old releases write them: for appends of several batches."""
+    dice = random.Random(46)
+    batches, pairs, position, offset = [], list[tuple[int, int]](), 0, 0
+    for _ in range(200):
+        start = position
+        for _ in range(dice.randrange(1, 6)):
+            records, gap = dice.randrange(1, 5), dice.choice([0, 0, 3])
+            offset += gap
+            batches.append(Batch(position, BASE_OFFSET + offset, BASE_OFFSET + offset + records - 1))
+            offset, position = offset + records, position + 61 + 40 * records
+        pairs.append((offset - dice.randrange(1, records + 1), start))
+    found = OffsetPositions()
+    for batch in batches:
+        found.append(batch.position, batch.header)
+    last_offsets = [batch.last_offset for batch in batches]
+    sound = build_offset_index(pairs)
+    refused = accepted = 0
+    for bit in range(len(sound) * 8):
+        changed = bytearray(sound)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            entries = index_format.parse_offset_index(bytes(changed), base_offset=BASE_OFFSET, file="")
+        except CorruptIndexError:
+            refused += 1
+            continue
+        if any(True for _ in found.wrong_entries(entries, BASE_OFFSET)):
+            refused += 1
+            continue
+        accepted += 1
+        number = bit // 64
+        for offset in range(pairs[max(0, number - 1)][0], pairs[min(number + 2, 199)][0]):
+            looked_up = index_format.lookup(entries, BASE_OFFSET + offset, base_offset=BASE_OFFSET).position
+            assert looked_up <= batches[bisect_left(last_offsets, BASE_OFFSET + offset)].position
+    assert (refused, accepted) == (12_428, 372)
