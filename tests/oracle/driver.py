@@ -33,6 +33,8 @@ from tests.support.releases import numbers
 PROJECT = Path(__file__).resolve().parents[2] / "fixtures" / "kafka"
 VERSIONS = tuple(release.version for release in RELEASES.values())
 NEWEST = VERSIONS[0]
+OLDER_VERSIONS = ("3.6.2", "3.3.2", "3.1.2", "2.8.2")
+"""Versions without a release of their own whose cleaners are compared too, one for each way in which they differ."""
 OVERLAYS = ("4.2", "4.1", "4.0", "3.9", "3.4")
 """Versions with sources of their own, newest first: each replaces classes of those before."""
 NEWEST_IN_SCALA = "4.0"
