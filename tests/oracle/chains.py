@@ -249,7 +249,7 @@ class Chains:
         if has_failed or found:
             self.drifted, self.same_decisions = None, True
         elif self.drifted is None and not _same_bytes(self.ours, self.theirs):
-            self.drifted = copy_log_dir(self.ours, self.directory / "drifted")
+            self.drifted = _fresh_copy(self.ours, self.directory / "drifted")
             self.load(self.drifted, settings, in_place=True)
         elif self.drifted is not None and _same_bytes(self.drifted, self.theirs):
             shutil.rmtree(self.drifted)
