@@ -46,7 +46,8 @@ TORTURE ?=
 # Options of `make replica-fixtures`: names of cases, --to DIR, --freeze.
 REPLICAS ?=
 
-# How many odd logs `make oracle` writes, and the seed of the first. KAFKA=4.0.2 compares with that version instead.
+# How many odd logs `make oracle` writes, and the seed of the first. KAFKA=4.0.2 compares with that
+# version instead. Of versions before 3.9 less is compared: tests/support/releases.py.
 ORACLE_LOGS ?= 200
 SEED ?=
 KAFKA ?=
@@ -212,7 +213,7 @@ fixtures-check: $(STAMP)  ## write them into a scratch directory and compare
 replica-fixtures: $(STAMP)  ## three real brokers whose replicas come to differ: run each case anew, and compare; REPLICAS=--freeze keeps them
 	$(BIN)/python -m fixtures.replicas $(REPLICAS)
 
-oracle: random-logs  ## compare with Kafka's own cleaner and loader; KAFKA=4.0.2 for another version, ORACLE_LOGS=2000 SEED=5000 for more logs
+oracle: random-logs  ## compare with Kafka's own cleaner and loader; KAFKA=4.0.2 for another version since 2.8, ORACLE_LOGS=2000 SEED=5000 for more logs
 	$(PYTEST) -q -m oracle -n $(WORKERS) --dist loadscope $(if $(KAFKA),tests/cases --kafka $(KAFKA))
 
 random-logs: $(STAMP)  ## that part of `make oracle` that writes random logs

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.oracle.driver import NEWEST, VERSIONS
+from tests.oracle.driver import NEWEST, OLDER_VERSIONS, VERSIONS
 from tests.torture.__main__ import PARTS as TORTURE_PARTS
 
 ROOT = Path(__file__).parents[1]
@@ -125,8 +125,9 @@ def steps(*, seed: int, share: float) -> list[Step]:
         Step("properties", "properties", f"make properties EXAMPLES={count(EXAMPLES)} SEED={seed}"),
         Step("slow", "slow", "make slow"),
     ]
-    for place, version in enumerate(VERSIONS):
-        first = (seed * len(VERSIONS) + place) * MOST_LOGS
+    versions = (*VERSIONS, *OLDER_VERSIONS)
+    for place, version in enumerate(versions):
+        first = (seed * len(versions) + place) * MOST_LOGS
         chosen = "" if version == NEWEST else f"KAFKA={version} "
         command = f"make oracle {chosen}ORACLE_LOGS={min(count(LOGS), MOST_LOGS)} SEED={first}"
         found.append(Step("oracle", f"oracle-{version}", command))

@@ -16,6 +16,11 @@ kcompact reads on, and the markers say which is right.
 A broker changes a directory by merely loading it: it deletes snapshots and leader epochs that it does not need, and
 moves high watermarks into the log. So all files are compared after cleanings of what Kafka loaded once before; where
 that changed anything, the directory as it was is cleaned by both as well, and the segments must be the same.
+
+With an older Kafka less is compared, as `tests.support.releases.likeness_of` says. Up to 3.8 a cleaner writes an index
+entry for each append. So the indexes that kcompact writes are compared with their own log, and some refusals are passed
+over: `tests.oracle.older_kafka`. Up to 3.0 only the newest values are compared: kcompact must keep each one that
+Kafka's cleaner keeps.
 """
 
 from __future__ import annotations
@@ -46,10 +51,12 @@ from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
 from tests.oracle import followers
-from tests.oracle.real_kafka import Json, RealKafka, Record, copy_log_dir
+from tests.oracle.older_kafka import PASSED_OVER, known_refusals, lost_values
+from tests.oracle.real_kafka import Json, RealKafka, copy_log_dir
+from tests.oracle.views import end_differences, newest_differences, unlike, view_differences
 from tests.support.committed_view import misleads
 from tests.support.compare import differences, files
-from tests.support.releases import release_of
+from tests.support.releases import likeness_of, release_of
 
 DEDUPE_BUFFER_BYTES = 1 << 20
 PLAN_FIELDS = (
@@ -96,6 +103,7 @@ class Chains:
 
     def __init__(self, kafka: RealKafka, directory: Path, executor: Executor, counts: Counter[str]) -> None:
         self.kafka = kafka
+        self.likeness = likeness_of(kafka.version)
         self.executor = executor
         self.counts = counts
         self.theirs = directory / "kafka"
@@ -117,6 +125,8 @@ class Chains:
         peculiarities = followers.peculiarities(self.theirs / followers.NAME) if self.leaders else Counter[str]()
         self.counts += peculiarities
         settings = self.with_full_group(settings)
+        if not self.likeness.files:
+            return self.value_differences(settings)
         self.unloaded = _fresh_copy(self.theirs, self.directory / "unloaded")
         plan = self.plan(self.theirs, settings)
         plans = self.plan_with_kcompact(self.unloaded, settings)
@@ -138,6 +148,9 @@ class Chains:
         if any(self.misleads(name, ours) for name in ours.refused.keys() & turns.keys() & self.lost_snapshots):
             self.counts["rounds with a transaction index that contradicts the markers: refused"] += 1
             return self.go_on_from_theirs(settings)
+        if known := [kind for name, kind in self.known_refusals(ours).items() if "error" not in turns.get(name, ())]:
+            self.counts.update(known)
+            return self.go_on_from_theirs(settings)
         found = self.result_differences(turns, ours, settings)
         if found and peculiarities[followers.HIDDEN] and self.is_right(self.ours):
             self.counts["rounds in which a last stable offset misled Kafka's cleaner"] += 1
@@ -150,7 +163,7 @@ class Chains:
         failed = {name for name, turn in turns.items() if "error" in turn}
         theirs_seen = self.load(self.theirs, settings)
         if not _same_bytes(self.ours, self.theirs):
-            found = _view_differences(self.load(self.ours, settings), theirs_seen, passed_over=failed)
+            found = view_differences(self.load(self.ours, settings), theirs_seen, passed_over=failed)
         if not found and not was_loaded:
             found = self.unloaded_differences(settings)
         return found or self.go_on_from_ours(settings, plan, theirs_seen, has_failed=bool(failed))
@@ -159,6 +172,10 @@ class Chains:
         """Whether kcompact was right to refuse the transaction indexes of a partition."""
         is_refused = isinstance(cleaned.refused[name], CorruptTransactionIndexError)
         return is_refused and misleads(self.ours / name, cleaned.plans[name].log.log_start_offset)
+
+    def known_refusals(self, cleaned: _Cleaned) -> dict[str, str]:
+        """Return by partition why kcompact refuses indexes that only an older Kafka has."""
+        return {} if self.likeness.indexes else known_refusals(cleaned.refused)
 
     def is_right(self, log_dir: Path) -> bool:
         """Whether a follower's log has, after its cleaning, the committed records that its markers tell."""
@@ -172,14 +189,35 @@ class Chains:
         ours = self.clean_with_kcompact(self.unloaded, settings)
         turns = self.clean_with_kafka(theirs, settings)
         failed = {name for name, turn in turns.items() if "error" in turn}
-        found = [f"{name}: not loaded before: refused" for name in sorted(failed ^ ours.refused.keys())]
-        lines = self.file_differences(self.unloaded, theirs, settings, passed_over=failed)
+        known = self.known_refusals(ours).keys()
+        found = [f"{name}: not loaded before: refused" for name in sorted((failed ^ ours.refused.keys()) - known)]
+        lines = self.file_differences(self.unloaded, theirs, settings, passed_over=failed | known)
         for line in lines:
             path = theirs / line.partition(":")[0]
             is_made_by_loading = path.exists() and path.stat().st_size == 0 and line.endswith("we do not")
             if path.name.endswith(SEGMENT_FILES) and not is_made_by_loading:
                 found.append(f"not loaded before: {line}")
         return found
+
+    def value_differences(self, settings: Json) -> list[str]:
+        """Clean with both; return which newest values kcompact loses and Kafka's cleaner keeps.
+
+        The ends of the log are compared with those before: these cleaners can make a transaction open again.
+        """
+        before = self.load(self.theirs, settings)
+        self.load(self.theirs, settings, in_place=True)
+        _fresh_copy(self.theirs, self.ours)
+        cleaned = self.clean_with_kcompact(self.ours, settings)
+        known = self.known_refusals(cleaned)
+        for name, problem in cleaned.refused.items():
+            self.counts[known.get(name, f"{PASSED_OVER}{type(problem).__name__}")] += 1
+        turns = self.clean_with_kafka(self.theirs, settings)
+        ours, theirs = (self.load(log_dir, settings) for log_dir in (self.ours, self.theirs))
+        found = []
+        for name in [each for each in before if "error" not in turns.get(each, ())]:
+            lost = lost_values(before[name], ours[name], theirs[name], self.counts)
+            found += [f"{name}: {line}" for line in [*lost, *end_differences(ours[name], before[name])]]
+        return found or self.go_on_from_theirs(settings)
 
     def go_on_from_theirs(self, settings: Json) -> list[str]:
         """Go on from Kafka's directory alone. The broker starts again: a failed turn has left `.cleaned` files."""
@@ -197,12 +235,13 @@ class Chains:
             self.load(self.drifted, settings, in_place=True)  # as often as chain A: producers expire when loaded
             self.same_decisions = self.same_decisions and decided == _decisions(plan)
             cleaned = self.clean_with_kcompact(self.drifted, settings)
+            has_failed = has_failed or bool(self.known_refusals(cleaned))
             self.load(self.drifted, settings, in_place=True)
             seen = self.load(self.drifted, settings)
             if self.same_decisions and not has_failed:
-                found = _view_differences(seen, theirs_seen, passed_over=set())
+                found = view_differences(seen, theirs_seen, passed_over=set())
             else:
-                found = _newest_differences(seen, theirs_seen)
+                found = newest_differences(seen, theirs_seen)
             if not has_failed:
                 found += [f"{name}: refused: {problem}" for name, problem in cleaned.refused.items()]
         if has_failed:
@@ -210,7 +249,7 @@ class Chains:
         if has_failed or found:
             self.drifted, self.same_decisions = None, True
         elif self.drifted is None and not _same_bytes(self.ours, self.theirs):
-            self.drifted = copy_log_dir(self.ours, self.directory / "drifted")
+            self.drifted = _fresh_copy(self.ours, self.directory / "drifted")
             self.load(self.drifted, settings, in_place=True)
         elif self.drifted is not None and _same_bytes(self.drifted, self.theirs):
             shutil.rmtree(self.drifted)
@@ -242,7 +281,8 @@ class Chains:
             ranges = self.ranges(log_dir, settings)
             _set_offsets(log_dir / CLEANER_OFFSET_CHECKPOINT, settings["checkpoints"], ranges)
             _set_offsets(log_dir / REPLICATION_OFFSET_CHECKPOINT, settings["high_watermarks"], ranges)
-            for name, count in settings.get("lost_snapshots", {}).items():
+            lost_snapshots = settings.get("lost_snapshots", {}) if self.likeness.lost_snapshots else {}
+            for name, count in lost_snapshots.items():
                 for snapshot in sorted((log_dir / name).glob("*.snapshot"))[-count:]:
                     snapshot.unlink()
 
@@ -398,7 +438,9 @@ class Chains:
             if path.suffix in (".log", ".index", ".timeindex") and path.parent.name not in passed_over
         }
         interval = int(settings["config"]["index.interval.bytes"])
-        lines = differences(ours, theirs, mtimes_ms=mtimes, index_interval_bytes=interval)
+        lines = differences(
+            ours, theirs, mtimes_ms=mtimes, index_interval_bytes=interval, same_indexes=self.likeness.indexes
+        )
         return [
             line
             for line in lines
@@ -499,7 +541,7 @@ def _producer_differences(plans: dict[str, CleanPlan], loaded: Json) -> list[str
             for _, producer in sorted(plans[name].producers.items())
         ]
         if ours != seen["producers"]:
-            found.append(f"{name}: producers {_unlike(ours, seen['producers'])}")
+            found.append(f"{name}: producers {unlike(ours, seen['producers'])}")
     return found
 
 
@@ -517,47 +559,3 @@ def _same_bytes(ours: Path, theirs: Path) -> bool:
 def _decisions(plan: Json) -> list[Any]:
     keys = "eligible first_dirty_offset first_uncleanable_offset groups".split()
     return [[row.get(key) for key in keys] for row in plan["partitions"]]
-
-
-def _view_differences(ours: Json, theirs: Json, *, passed_over: set[str]) -> list[str]:
-    """Return what a broker and its readers see differently in two log directories."""
-    found = []
-    for name in sorted(theirs.keys() - passed_over):
-        for key, expected in theirs[name].items():
-            got = ours[name][key]
-            if key == "segments":
-                # The size of a recompressed segment is the compression library's.
-                got, expected = [base for base, _ in got], [base for base, _ in expected]
-            if got != expected:
-                found.append(f"{name}: loaded: {key} {_unlike(got, expected)}")
-    return found
-
-
-def _unlike(got: Any, expected: Any) -> str:
-    if isinstance(expected, list):
-        for number, (left, right) in enumerate(zip(got, expected, strict=False)):
-            if left != right:
-                return f"number {number} is {left}, Kafka's {right}"
-        return f"{len(got)} of them, Kafka {len(expected)}"
-    return f"is {got}, Kafka's {expected}"
-
-
-def _newest_differences(ours: Json, theirs: Json) -> list[str]:
-    """Return for which keys a reader of committed records ends up with something else."""
-    found = []
-    for name in sorted(theirs):
-        mine, other = (_newest(seen[name]["committed_records"]) for seen in (ours, theirs))
-        found += [
-            f"{name}: newest of {key!r} is {mine.get(key)}, Kafka's {other.get(key)}"
-            for key in sorted(mine.keys() | other.keys())
-            if mine.get(key) != other.get(key)
-        ]
-        for key in ("log_start_offset", "log_end_offset", "last_stable_offset"):
-            if ours[name][key] != theirs[name][key]:
-                found.append(f"{name}: {key} {ours[name][key]}, Kafka's {theirs[name][key]}")
-    return found
-
-
-def _newest(records: list[Record]) -> dict[bytes, Record]:
-    newest = {record.key: record for record in records if record.key is not None}
-    return {key: record for key, record in newest.items() if record.value is not None}

@@ -1,15 +1,18 @@
 """The Java side of the oracle, `fixtures/kafka`, built for one version of Kafka.
 
-The sources in `src/main` are written for the newest. Two things make them fit an older one, and nothing else:
+The sources in `src/main` are written for the newest. Three things make them fit an older one, and nothing else:
 
     an import that this Kafka has in another package      is rewritten, to the class of the same name
-    a class in `src/4.2`, `4.1`, `4.0` or `3.9`           replaces that of `src/main`, in that version and all before
+    a class that this Kafka has under another name        is called so
+    a class in `src/4.2`, `4.1`, `4.0`, `3.9` or `3.4`    replaces that of `src/main`, in that version and all before
+
+A class in one of these folders that has the name of a class of Kafka stands for it where Kafka has none.
 
 Versions before 4.3 are built without what has nothing to do with a cleaning. Up to 4.0 the log and its cleaner are
-written in Scala.
+written in Scala, up to 3.4 also settings, producers and what a reader fetches.
 
-The result lies in `fixtures/kafka/target/VERSION`. A version that is not in VERSIONS is tried with the sources of the
-nearest one. Needs a JDK 17 and Maven.
+The result lies in `fixtures/kafka/target/VERSION`. Every version since 2.8 is tried with the sources of the nearest
+one. Needs a JDK 17 and Maven.
 """
 
 from __future__ import annotations
@@ -30,15 +33,22 @@ from tests.support.releases import numbers
 PROJECT = Path(__file__).resolve().parents[2] / "fixtures" / "kafka"
 VERSIONS = tuple(release.version for release in RELEASES.values())
 NEWEST = VERSIONS[0]
-OVERLAYS = ("4.2", "4.1", "4.0", "3.9")
+OLDER_VERSIONS = ("3.6.2", "3.3.2", "3.1.2", "2.8.2")
+"""Versions without a release of their own whose cleaners are compared too, one for each way in which they differ."""
+OVERLAYS = ("4.2", "4.1", "4.0", "3.9", "3.4")
 """Versions with sources of their own, newest first: each replaces classes of those before."""
 NEWEST_IN_SCALA = "4.0"
+NEWEST_IN_ONE_PART = "2.8"
+"""Its artifact `kafka_2.13` has the classes of `kafka-storage` and `kafka-server-common`."""
 OF_A_CLEANING = (
-    *("Cleaning", "FixedTime", "LogAccess", "LogDirectory", "Markers", "Oracle", "Reading", "TaskQueue", "Writing"),
-    *("CleanerAccess", "CleanerMetrics", "CleanerReplies"),
+    *("Cleaning", "FixedTime", "LogAccess", "LogDirectory", "LogParts", "Markers", "Oracle", "Reading", "TaskQueue"),
+    *("Tasks", "Writing"),
+    *("CleanerAccess", "CleanerMetrics", "CleanerReplies", "Producers"),
 )
 """The classes that a version with an overlay has of `src/main`, unless the overlay has them."""
 NOT_IN_SCALA = ("CleanerMetrics",)
+PACKAGES_IN_SCALA = ("kafka.log", "kafka.utils")
+OLDER_NAMES = {"UnifiedLog": "Log"}
 
 _IMPORT = re.compile(r"^import ((?:org\.apache\.kafka|kafka)\.[\w.]+?)\.([A-Z]\w*)((?:\.\w+)*);$", re.MULTILINE)
 
@@ -79,13 +89,22 @@ def _build(version: str) -> None:
     unneeded = "bench" if numbers(version) < numbers(NEWEST) else ""
     shutil.copytree(PROJECT / "src" / "main", directory / "src" / "main", ignore=left_out)
     for overlay in overlays:
-        shutil.copytree(PROJECT / "src" / overlay, directory / "src" / "main", dirs_exist_ok=True)
+        _replace_classes(PROJECT / "src" / overlay, directory / "src" / "main")
     shutil.copy(PROJECT / "pom.xml", directory)
     command = ["mvn", "-q", "-B", "-f", str(directory), f"-Dkafka.version={version}"]
     command += ["-Din-scala"] if in_scala else []
+    command += ["-Din-one-part"] if numbers(version) <= numbers(NEWEST_IN_ONE_PART) else []
     _run([*command, "dependency:copy-dependencies@jars-beside-ours"])
-    _move_imports(directory / "src", directory / "target" / "lib", preferred="kafka.log" if in_scala else "")
+    _move_imports(directory / "src", directory / "target" / "lib", preferred=PACKAGES_IN_SCALA if in_scala else ())
     _run([*command, "package"])
+
+
+def _replace_classes(overlay: Path, sources: Path) -> None:
+    """Copy the sources of an overlay over those of the same names, which may be in another package."""
+    names = {source.name for source in overlay.rglob("*.java")}
+    for source in [each for each in sources.rglob("*.java") if each.name in names]:
+        source.unlink()
+    shutil.copytree(overlay, sources, dirs_exist_ok=True)
 
 
 def _run(command: list[str]) -> None:
@@ -94,10 +113,11 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
-def _move_imports(sources: Path, libraries: Path, *, preferred: str) -> None:
+def _move_imports(sources: Path, libraries: Path, *, preferred: tuple[str, ...]) -> None:
     """Let each import of a class of Kafka name the package that the class has in these libraries, or in our sources.
 
-    A class of the package `preferred` is the one in use: 4.0 has parts of a log in Java too, which are not finished.
+    A class of a package in `preferred` is the one in use: 4.0 has parts of a log in Java too, which are not finished. A
+    class that is in neither is called by its older name everywhere.
     """
     packages: dict[str, list[str]] = {}
     for package, name in (*_our_classes(sources), *_classes_in(libraries)):
@@ -106,12 +126,15 @@ def _move_imports(sources: Path, libraries: Path, *, preferred: str) -> None:
     def moved(found: re.Match[str]) -> str:
         package, name, rest = found.groups()
         there = packages.get(name, [package])
-        in_use = next((each for each in (preferred, package) if each in there), there[0])
+        in_use = next((each for each in (*preferred, package) if each in there), there[0])
         return f"import {in_use}.{name}{rest};"
 
     for source in sources.rglob("*.java"):
         text = source.read_text(encoding="utf-8")
-        changed = _IMPORT.sub(moved, text)
+        changed = text
+        for name, older in OLDER_NAMES.items():
+            changed = changed if name in packages else re.sub(rf"\b{name}\b", older, changed)
+        changed = _IMPORT.sub(moved, changed)
         if changed != text:
             source.write_text(changed, encoding="utf-8")
 

@@ -143,7 +143,8 @@ def peculiarities(directory: Path) -> Counter[str]:
     for path in sorted(directory.glob("*.log")):
         log = LogFile.at(path)
         batches = list(read_headers(log, end_position=path.stat().st_size))
-        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX))
+        time_index = log.with_suffix(Suffix.TIME_INDEX)
+        times = read_time_index(time_index) if time_index.exists() else []  # 3.1 makes it late
         greatest = max((header.max_timestamp for _, header, _ in batches), default=-1)
         found[LOWER] += bool(times) and times[-1].timestamp < greatest
         markers = list(transactions.abort_markers(of_headers(batches)))

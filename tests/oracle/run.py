@@ -1,7 +1,7 @@
 """Compare kcompact with Kafka's own cleaner on many odd logs.
 
     python -m tests.oracle.run --logs 2000 --seed 1 --jobs 2      # the seeds 1 to 2000
-    python -m tests.oracle.run --kafka 4.0.2                      # the cleaner of another version of Kafka
+    python -m tests.oracle.run --kafka 4.0.2                      # the cleaner of another version of Kafka, since 2.8
     python -m tests.oracle.run --replay tests/oracle/failures/17/spec.json
 
 Each job has its own JVM. A log that differs is made as small as it can be and still differ, and written to
@@ -27,9 +27,11 @@ from tests.oracle.chains import Outcome, compare
 from tests.oracle.driver import NEWEST, build
 from tests.oracle.followers import follower_spec
 from tests.oracle.odd_logs import odd_spec
+from tests.oracle.older_kafka import PASSED_OVER
 from tests.oracle.real_kafka import Json, RealKafka
 from tests.oracle.shrink import shrink
 from tests.support.machine_code import switched
+from tests.support.releases import likeness_of
 
 FAILURES = Path(__file__).parent / "failures"
 MEMORY = Path("/dev/shm")
@@ -197,6 +199,10 @@ def main() -> None:
     equal = totals.logs - different
     rounds = totals.counts["rounds"]
     print(f"Kafka {arguments.kafka}: {totals.logs} logs, {rounds} rounds, {equal} equal, {different} different")
+    if compared := likeness_of(arguments.kafka).told:
+        print(f"Compared with this version: {compared}.")
+        for name in sorted(name for name in totals.counts if name.startswith(PASSED_OVER)):
+            print(f"{totals.counts[name]:>9,} {name}")
     sys.exit(1 if different else 0)
 
 

@@ -41,12 +41,18 @@ def differences(
     *,
     mtimes_ms: dict[str, int] | None = None,
     index_interval_bytes: int = DEFAULT_INTERVAL_BYTES,
+    same_indexes: bool = True,
 ) -> list[str]:
-    """Return what differs between two log directories, a line each; empty when they are equal."""
-    return list(_differences(ours, theirs, mtimes_ms or {}, index_interval_bytes))
+    """Return what differs between two log directories, a line each; empty when they are equal.
+
+    Without `same_indexes` our indexes may differ from Kafka's if they are what their log asks for.
+    """
+    return list(_differences(ours, theirs, mtimes_ms or {}, index_interval_bytes, same_indexes))
 
 
-def _differences(ours: Path, theirs: Path, mtimes_ms: dict[str, int], interval_bytes: int) -> Iterator[str]:
+def _differences(
+    ours: Path, theirs: Path, mtimes_ms: dict[str, int], interval_bytes: int, same_indexes: bool
+) -> Iterator[str]:
     mine, other = files(ours), files(theirs)
     for name in sorted(mine.keys() | other.keys()):
         if name not in mine:
@@ -59,7 +65,7 @@ def _differences(ours: Path, theirs: Path, mtimes_ms: dict[str, int], interval_b
         elif name == CLEAN_SHUTDOWN_FILE:
             continue  # The oracle's own shutdown writes it; its content means nothing.
         elif mine[name].read_bytes() != other[name].read_bytes():
-            yield from _file_differences(name, mine[name], other[name], interval_bytes)
+            yield from _file_differences(name, mine[name], other[name], interval_bytes, same_indexes)
     for name, mtime_ms in mtimes_ms.items():
         if name in mine and mine[name].stat().st_mtime_ns // 1_000_000 != mtime_ms:
             yield f"{name}: modified at {mine[name].stat().st_mtime_ns // 1_000_000}, Kafka {mtime_ms}"
@@ -72,12 +78,12 @@ def entries(checkpoint: Path) -> dict[str, int]:
     return {str(partition): offset for partition, offset in parsed.items()}
 
 
-def _file_differences(name: str, mine: Path, other: Path, interval_bytes: int) -> Iterator[str]:
+def _file_differences(name: str, mine: Path, other: Path, interval_bytes: int, same_indexes: bool) -> Iterator[str]:
     log = mine.with_suffix(".log")
     is_compressed = log.exists() and any(batch.header.codec_id for batch in batches(log))
     if mine.suffix == ".log" and is_compressed:
         yield from _log_differences(name, mine, other)
-    elif mine.suffix in (".index", ".timeindex") and is_compressed:
+    elif mine.suffix in (".index", ".timeindex") and (is_compressed or not same_indexes):
         if mine.read_bytes() != index_of(log, interval_bytes)[0 if mine.suffix == ".index" else 1]:
             yield f"{name}: not what its log asks for"
     else:

@@ -12,10 +12,11 @@ import pytest
 
 from tests import nightly
 from tests.nightly import CHANGED, PARTS, STATE, Ended, Night, Step, begin, run, run_all, steps, summary
-from tests.oracle.driver import VERSIONS
+from tests.oracle.driver import OLDER_VERSIONS, VERSIONS
 from tests.support.command_line import ROOT
 from tests.torture.__main__ import PARTS as TORTURE_PARTS
 
+COMPARED = (*VERSIONS, *OLDER_VERSIONS)
 PASSED = Ended(code=0, seconds=1.0)
 GOOD, BAD, LAST = (
     Step("oracle", "good", "echo fine"),
@@ -135,7 +136,7 @@ def test_each_command_is_one_of_the_makefile() -> None:
 def test_every_part_of_the_torture_run_and_every_version_of_kafka_is_in_it() -> None:
     names = [step.name for step in steps(seed=1, share=1.0)]
     assert len(names) == len(set(names))
-    assert {f"torture-{part}" for part in TORTURE_PARTS} | {f"oracle-{version}" for version in VERSIONS} <= set(names)
+    assert {f"torture-{part}" for part in TORTURE_PARTS} | {f"oracle-{version}" for version in COMPARED} <= set(names)
 
 
 @pytest.mark.parametrize("share", [0.001, 1.0, 40.0])
@@ -147,7 +148,7 @@ def test_no_log_is_compared_twice(share: float) -> None:
             if counted := re.search(r"ORACLE_LOGS=(\d+) SEED=(\d+)", step.command):
                 logs, first = map(int, counted.groups())
                 found.append(range(first, first + logs))
-    assert len(found) == 2 * len(VERSIONS)
+    assert len(found) == 2 * len(COMPARED)
     for one, next_one in zip(sorted(found, key=min), sorted(found, key=min)[1:], strict=False):
         assert one.stop <= next_one.start
 
