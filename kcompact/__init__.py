@@ -46,11 +46,10 @@ if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions as PlanOptions
     from kcompact.plan.partition import plan_partition as plan_partition
     from kcompact.plan.verdict import Reason as Reason
-    from kcompact.release import RELEASES as RELEASES
+    from kcompact.release import release_of as release_of
     from kcompact.swap.recovery import recover as recover
 
 _MODULES = {
-    "RELEASES": "release",
     "BrokerConfig": "config.broker_config",
     "CleanOptions": "cleaner.cleaning",
     "CleanPlan": "plan.clean_plan",
@@ -83,6 +82,7 @@ _MODULES = {
     "read_records": "format.batch",
     "read_topic_configs": "config.topic_configs",
     "recover": "swap.recovery",
+    "release_of": "release",
     "topic_config": "config.layers",
 }
 """The module that defines each public name."""

@@ -53,7 +53,7 @@ WITHOUT_A_PATH = {
     *("BrokerConfig", "CleanOptions", "CleanPlan", "CleanResult", "EngineOptions", "InProcess", "KcompactError"),
     "Override",
     *("PartitionLog", "PartitionOutcome", "PlanOptions", "Reason", "RoundProgress", "RoundResult", "Status"),
-    *("RELEASES", "TopicConfig", "TopicPartition", "clean_partition", "read_records", "topic_config"),
+    *("TopicConfig", "TopicPartition", "clean_partition", "read_records", "release_of", "topic_config"),
 }
 """Values, and functions that take values: `clean_partition` takes a plan, and is tried below."""
 
