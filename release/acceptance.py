@@ -105,14 +105,15 @@ def _commands(name: str, settings: dict[str, Any]) -> list[list[str]]:
 
 
 def _same(what: str, released: Finished, expected: Finished) -> None:
-    """Raise NotAcceptedError if two processes have ended or written differently."""
-    for field in ("returncode", "stdout", "stderr"):
-        _differ(f"{field} of kcompact {what}", *(_comparable(getattr(each, field)) for each in (released, expected)))
+    """Raise NotAcceptedError, with all that both have written, if two processes have ended or written differently."""
+    _differ(f"kcompact {what}", *map(_ended, (released, expected)))
 
 
-def _comparable(output: Any) -> Any:
-    if not isinstance(output, str):
-        return output
+def _ended(process: Finished) -> tuple[int, str, str]:
+    return process.returncode, _comparable(process.stderr), _comparable(process.stdout)
+
+
+def _comparable(output: str) -> str:
     return _DURATION.sub('"elapsed_s": _', _INSTRUCTIONS.sub("machine code", _NOTES.sub("", output)))
 
 
