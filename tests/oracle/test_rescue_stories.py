@@ -368,9 +368,8 @@ def test_the_full_disk_before_the_first_checkpoint(frees: bool, disk: Path, tmp_
         broker.log_dir = tmp_path / "copy"
     seen = len(broker.logged)
     with broker:
-        consumed(
-            broker.address, "prices"
-        )  # A broker that stops before it has loaded its logs was not shut down cleanly.
+        # One that is stopped before it has loaded its logs writes no clean shutdown file.
+        consumed(broker.address, "prices")
     assert all("Corruption found in segment" in line for line in complaints(broker, seen))
     prices = broker.log_dir / "prices-0"
     before = size_of(prices)
