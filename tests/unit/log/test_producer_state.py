@@ -218,7 +218,7 @@ def test_an_older_broker_takes_the_log_start(tmp_path: Path) -> None:
         )
         for name, release in RELEASES.items()
     }
-    assert found == {"4.4": 9, "4.3": 9, "4.0": 9, "3.9": 6}
+    assert found == {"4.4": 9, "4.3": 9, "4.0": 9, "3.9": 6, "3.8": 6}
 
 
 def unstable(log: PartitionLog, state: dict[int, Producer], high_watermark: int | None = None) -> int | None:
