@@ -6,7 +6,7 @@ import errno
 import gc
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -87,6 +87,10 @@ def test_a_partition_that_was_moved_under_another_lock_is_not_changed_there(
 # --- What cannot be read or closed any more
 
 
+def descriptors() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
 def test_a_recovery_that_cannot_list_its_files_does_not_keep_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,12 +115,12 @@ def test_a_recovery_that_cannot_list_its_files_does_not_keep_the_others(
 
     monkeypatch.setattr(ending, "write_checkpoints", write_checkpoints)
     monkeypatch.setattr(OpenDirectory, "names", names)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     with log_dir_lock(data) as lock:
         found = recover_each(
             [data / name for name in NAMES], lambda each: begin_recovery(each, log_dir=data, lock=lock)
         )
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() - before == set()
     assert isinstance(found.pop(data / "b-0"), RecoveryNeededError)
     assert all(isinstance(each, RecoveryReport) and each.checkpoint == 6 for each in found.values())
     assert stagings(data) == ["b-0"]
@@ -152,14 +156,14 @@ def test_a_close_that_fails_does_not_lose_the_report(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     Disk.of(data)  # Opens the list of mounts, for good.
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     with monkeypatch.context() as patched:
         patched.setattr(ending, "write_checkpoints", write_checkpoints)
         patched.setattr(os, "close", close)
         partitions = run(data, CleanOptions(journal=tmp_path / "journal")).partitions
     assert [(each.error, each.result and each.result.status) for each in partitions] == [(None, "cleaned")] * len(NAMES)
     assert [line and line["event"] for line in read_journal(tmp_path / "journal")].count("end") == len(NAMES)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() - before == set()
 
 
 def test_an_output_that_cannot_be_begun_is_an_error_of_the_storage(
@@ -242,10 +246,16 @@ def test_a_copy_has_the_entries_of_its_source_and_no_others(tmp_path: Path) -> N
     assert (out / "log-start-offset-checkpoint").read_text().split() == ["0", "1", "a", "0", "0"]
 
 
-def descriptors() -> set[str]:
-    return {path.name for path in Path("/proc/self/fd").iterdir()}
+@pytest.fixture
+def only_new_objects_are_collected() -> Iterator[None]:
+    """Let a collection pass over what other tests have left: it takes most of the time otherwise."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
+@pytest.mark.usefixtures("only_new_objects_are_collected")
 @pytest.mark.parametrize("call", ["fstat", "stat", "fsync", "fchmod", "listdir", "open", "mkdir", "read", "write"])
 @pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("option", ["keep_replaced", "output"])
