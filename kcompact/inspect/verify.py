@@ -148,6 +148,9 @@ def _confirmed(files: Sequence[SegmentToVerify]) -> Iterable[VerifiedSegment | N
     fixed = [file for file in files if file.end_position is None]
     if not kernels.in_use():
         return [None] * len(files)
+    # Threads that are the first to import the same modules can fail.
+    from kcompact.log import inflate  # noqa: F401
+
     # The segment that grows is the last one.
     return chain(in_parallel(verified_by_kernels, fixed), [None] * (len(files) - len(fixed)))
 

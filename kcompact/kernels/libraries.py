@@ -9,6 +9,7 @@ functions, their addresses are 0, and the callers use the readable definitions i
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -18,6 +19,10 @@ from typing import Any
 
 from kcompact.kernels import columns as c
 
+_OPENING = threading.Lock()
+"""Held while a codec is opened. Threads that use an attribute of the same library for the first time each make an
+object for the function, and the object that stays may lack the types that were set on the other one.
+"""
 _LEAST_ZSTD_VERSION = 10_400
 """Since 1.4.0 the functions and parameters that are used here are stable."""
 _ZSTD_WINDOW_LOG_MAX, _ZSTD_LARGEST_WINDOW = 100, 27
@@ -47,8 +52,9 @@ class Codecs:
             return True
         self._opened.add(codec)
         try:
-            for release in _OPENERS[codec](self.words):
-                weakref.finalize(self, release).atexit = False
+            with _OPENING:
+                for release in _OPENERS[codec](self.words):
+                    weakref.finalize(self, release).atexit = False
         except (AttributeError, ImportError, OSError, _UnusableLibraryError):
             return False
         return True

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kcompact as package
+from fixtures.checkout import LOGS
 from kcompact import __version__, kernels
 from tests.support.command_line import ASSUMED, COMPACT, IMPORTED_FROM, ROOT, environment, kcompact, partition
 from tests.support.forks import MAIN, READING, Run, forked
@@ -21,6 +22,16 @@ try:
 except SystemExit:
     pass
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+IMPORTED_BY_THREADS = """
+import sys, threading
+
+def watch(event, arguments):
+    if event == "import" and threading.current_thread() is not threading.main_thread():
+        print("imported:", arguments[0])
+
+sys.addaudithook(watch)
+main()
 """
 HEAVY = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "xxhash", "zstandard", "pandas"}
 HEAVY |= {"matplotlib", "jinja2"}
@@ -54,6 +65,14 @@ def test_what_takes_long_to_load_is_not_loaded(heavy: str, arguments: list[str],
     assert "click" in found
     assert heavy not in found
     assert not found & (HEAVY - {"pyspark"})
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_threads_do_not_load_the_same_modules(command: str) -> None:
+    (done,) = forked([Run(arguments=[command, LOGS / "mixed" / "before"])], warm=MAIN, program=IMPORTED_BY_THREADS)
+    assert done.returncode == 0, done.stderr
+    imported = {line.removeprefix("imported: ") for line in done.stdout.splitlines() if line.startswith("imported: ")}
+    assert {name for name in imported if not name.startswith("numpy.")} == set()
 
 
 def test_other_processes_import_the_package_that_is_tested(tmp_path: Path) -> None:
