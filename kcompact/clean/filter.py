@@ -20,6 +20,7 @@ from kcompact.errors import RefusedError
 from kcompact.format import batch as batch_format
 from kcompact.format import legacy
 from kcompact.format.batch import Batch, Header, Record, read_records
+from kcompact.release import KAFKA_3_9
 
 
 class FilteredRun(NamedTuple):
@@ -122,7 +123,7 @@ def apply_fate(
         sets_horizon = _needs_horizon(header, kept, job, is_discardable=False) and not header.is_control
         counts = replace(counts, new_horizons=int(sets_horizon and job.new_horizon_ms is not None))
     elif keeps_header:
-        data = _empty_batch(batch, file=file)
+        data = _empty_batch(batch, job, file=file)
     return CleanedBatch(data=data, is_read=True, counts=counts)
 
 
@@ -152,12 +153,15 @@ def _divided(
     return kept, counts
 
 
-def _empty_batch(batch: Batch, *, file: str) -> bytes:
+def _empty_batch(batch: Batch, job: CleanJob, *, file: str) -> bytes:
     if batch.header.magic < 2:
         raise RefusedError(
             path=file,
             problem=f"position {batch.position}: the last batch to clean has magic {batch.header.magic} and keeps no "
-            "record. That format has no empty batches. Kafka's cleaner stops here too",
+            f"record. That format has no empty batches. The cleaner of Kafka {job.release.version} stops here too",
+            hint=""
+            if job.release.converts_old_formats
+            else f"Before {KAFKA_3_9.version} the batch goes: --kafka-release names the version of an older broker.",
         )
     return batch_format.empty(batch.header)
 

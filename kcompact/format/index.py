@@ -381,7 +381,7 @@ class IndexBuilder:
             raise RefusedError(
                 path=self._file,
                 problem=f"the {kind} index is full: segment.index.bytes is {self._max_index_bytes:,}",
-                hint="Kafka's cleaner stops here too. Raise segment.index.bytes or index.interval.bytes.",
+                hint="Since 3.9.0 Kafka's cleaner stops here too. Raise segment.index.bytes or index.interval.bytes.",
             )
 
 

@@ -125,9 +125,12 @@ class Chains:
         peculiarities = followers.peculiarities(self.theirs / followers.NAME) if self.leaders else Counter[str]()
         self.counts += peculiarities
         settings = self.with_full_group(settings)
-        if not self.likeness.files:
-            return self.value_differences(settings)
         self.unloaded = _fresh_copy(self.theirs, self.directory / "unloaded")
+        if not self.likeness.files:
+            found = self.value_differences(settings)
+            if found and not self.was_misled(peculiarities):
+                return found
+            return self.go_on_from_theirs(settings)
         plan = self.plan(self.theirs, settings)
         plans = self.plan_with_kcompact(self.unloaded, settings)
         loaded = self.load(self.theirs, settings, in_place=True)
@@ -152,8 +155,7 @@ class Chains:
             self.counts.update(known)
             return self.go_on_from_theirs(settings)
         found = self.result_differences(turns, ours, settings)
-        if found and peculiarities[followers.HIDDEN] and self.is_right(self.ours):
-            self.counts["rounds in which a last stable offset misled Kafka's cleaner"] += 1
+        if found and self.was_misled(peculiarities):
             if not self.is_right(self.theirs):
                 _fresh_copy(self.ours, self.theirs)
             return self.go_on_from_theirs(settings)
@@ -176,6 +178,12 @@ class Chains:
     def known_refusals(self, cleaned: _Cleaned) -> dict[str, str]:
         """Return by partition why kcompact refuses indexes that only an older Kafka has."""
         return {} if self.likeness.indexes else known_refusals(cleaned.refused)
+
+    def was_misled(self, peculiarities: Counter[str]) -> bool:
+        """Whether a follower's log hides aborted transactions from Kafka, and kcompact went by its markers."""
+        is_misled = bool(peculiarities[followers.HIDDEN]) and self.is_right(self.ours)
+        self.counts["rounds in which a last stable offset misled Kafka's cleaner"] += is_misled
+        return is_misled
 
     def is_right(self, log_dir: Path) -> bool:
         """Whether a follower's log has, after its cleaning, the committed records that its markers tell."""
@@ -217,7 +225,7 @@ class Chains:
         for name in [each for each in before if "error" not in turns.get(each, ())]:
             lost = lost_values(before[name], ours[name], theirs[name], self.counts)
             found += [f"{name}: {line}" for line in [*lost, *end_differences(ours[name], before[name])]]
-        return found or self.go_on_from_theirs(settings)
+        return found
 
     def go_on_from_theirs(self, settings: Json) -> list[str]:
         """Go on from Kafka's directory alone. The broker starts again: a failed turn has left `.cleaned` files."""

@@ -11,6 +11,7 @@ from kcompact.clean.filter import clean_batch
 from kcompact.clean.job import RecordCounts
 from kcompact.errors import RefusedError
 from kcompact.format.batch import DELETE_HORIZON_BIT, parse_batches, read_header
+from kcompact.release import release_of
 from tests.support import log_dsl
 from tests.support.mutants import legacy_entry
 from tests.support.parts import job_of
@@ -73,3 +74,20 @@ def test_tombstones_of_old_formats_are_held_back_too(
     assert (cleaned.data is None) == (counts.kept == 0)
     if cleaned.data is not None:
         assert read_header(cleaned.data, file="f", position=0).delete_horizon_ms == job.new_horizon_ms
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(
+    ("version", "goes_before"), [("4.3", False), ("4.0", False), ("3.9", True), ("3.8", None), ("2.8", True)]
+)
+def test_old_formats_have_no_empty_batch(tmp_path: Path, magic: int, version: str, goes_before: bool | None) -> None:
+    """None: the last batch of a round goes."""
+    (source,) = parse_batches(legacy_entry(5, b"a", b"1", magic=magic), file="f")
+    release = release_of(version)
+    job = replace(job_of(tmp_path), release=release, upper_bound_offset=6)
+    if goes_before is None:
+        assert clean_batch(source, job, [False], file="f").data is None
+        return
+    with pytest.raises(RefusedError, match=rf"cleaner of Kafka {release.version} stops here too") as refused:
+        clean_batch(source, job, [False], file="f")
+    assert ("Before 3.9.2 the batch goes" in str(refused.value)) == goes_before
