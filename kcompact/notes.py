@@ -90,8 +90,8 @@ class NoteCode(StrEnum):
     )
     UNKNOWN_PATCH_RELEASE = (
         "unknown-patch-release",
-        "Kafka before {repaired} drops an empty last batch; here it stays, because the broker's exact version is not "
-        "known: --kafka-release VERSION names it",
+        "an empty last batch stays, by the rules of Kafka {repaired}; the broker may be older and drop it: "
+        "--kafka-release VERSION names its version",
     )
     CLEANER_DISABLED = "cleaner-disabled", "the broker's own cleaner is switched off: {setting}=false"
     METADATA_NOT_USED = "metadata-not-used", "{name} is not used: {problem}"

@@ -153,7 +153,7 @@ def release_of(version: str) -> Release:
 
     Raises ValueError with the end of a sentence that starts with the version.
     """
-    match = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?", version, re.ASCII)
+    match = re.fullmatch(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,3}))?", version, re.ASCII)
     if match is None or f"{match[1]}.{match[2]}" not in VERSIONS:
         raise ValueError(f"is not a version of Kafka from {VERSIONS[-1]} to {VERSIONS[0]}")
     numbers = (int(match[1]), int(match[2]), float("inf") if match[3] is None else int(match[3]))

@@ -1,10 +1,12 @@
 """The release of Kafka whose rules a partition is cleaned by, as far as the files of its broker prove it.
 
     the broker's registration           at each start a broker registers the levels of `metadata.version` that it knows,
-                                        and each release of Kafka adds some. Patch releases have the same
+                                        and each release of Kafka adds some. Patch releases have the same; with unstable
+                                        features a broker has levels of the next release. A broker whose cluster moves
+                                        from ZooKeeper to KRaft registers its `inter.broker.protocol.version` instead
     meta.properties of version 0        without a metadata log and a `directory.id`: a broker with ZooKeeper, 3.9 or
-                                        older; with an empty `.kafka_cleanshutdown` 3.6 or older. A cluster that was
-                                        moved from ZooKeeper to KRaft keeps the version
+                                        older; with an empty `.kafka_cleanshutdown` 3.6 or older. A cluster that has
+                                        moved keeps the version
     neither                             no proof: the newest release
 
 Brokers of 3.9.1 and older drop an empty last batch of a round, which nobody needs. Where such a broker is not proved,
@@ -17,11 +19,11 @@ Rules: `MetaPropertiesVersion`, `MetadataVersion`, `TransactionVersion`, `Regist
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.config.metadata_log import METADATA_DIRECTORY, METADATA_VERSION, ClusterMetadata
+from kcompact.config.metadata_log import METADATA_VERSION, ClusterMetadata
 from kcompact.errors import UnsupportedError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties
 from kcompact.log.files import files_in
@@ -53,27 +55,33 @@ UNKNOWN_RELEASE = KnownRelease(NEWEST, ReleaseSource.NEWEST)
 
 
 def proved_release(
-    log_dir: Path, properties: MetaProperties | None, metadata: ClusterMetadata | None, *, node_id: int | None
+    log_dirs: Sequence[Path],
+    properties: MetaProperties | None,
+    metadata: ClusterMetadata | None,
+    *,
+    node_id: int | None,
 ) -> KnownRelease:
-    """Return what the files of a broker prove about its release; `log_dir` is one of its log directories.
+    """Return what the files of a broker prove about its release; `log_dirs` are its log directories.
 
     Raises UnsupportedError if the broker is newer than every release whose rules are known, StorageError.
     """
     if metadata is None:
         if properties is None or not properties.is_of_zookeeper:
             return UNKNOWN_RELEASE
-        files = files_in(log_dir)
-        is_empty = files.exists(CLEAN_SHUTDOWN_FILE) and not files.identity(CLEAN_SHUTDOWN_FILE).size_bytes
+        markers = [files_in(log_dir).file(CLEAN_SHUTDOWN_FILE) for log_dir in log_dirs]
+        is_empty = any(marker.exists() and not marker.identity().size_bytes for marker in markers)
         newest = "3.6" if is_empty else "3.9"  # Since 3.7 it has the broker's epoch.
         return KnownRelease(KAFKA_3_9, ReleaseSource.META_PROPERTIES, f"{newest} or older")
     for feature in _GREATEST_LEVELS:
-        _require_known(log_dir, "the cluster has agreed on", feature, metadata.feature_levels.get(feature, 0))
+        _require_known(metadata, "the cluster has agreed on", feature, metadata.feature_levels.get(feature, 0))
     if node_id is None or node_id not in metadata.metadata_versions:
         return UNKNOWN_RELEASE
     level = metadata.metadata_versions[node_id]
     if level is None:
-        raise _newer(log_dir, f"the registration of broker {node_id} has a version that Kafka {NEWEST.name} lacks")
-    _require_known(log_dir, f"broker {node_id} has registered", METADATA_VERSION, level)
+        raise _newer(metadata, f"the registration of broker {node_id} has a version that Kafka {NEWEST.name} lacks")
+    _require_known(metadata, f"broker {node_id} has registered", METADATA_VERSION, level)
+    if node_id in metadata.migrating_brokers:
+        return KnownRelease(KAFKA_3_9, ReleaseSource.REGISTRATION, f"{KAFKA_3_9.name} or older")
     at_most = [version for version, greatest in METADATA_LEVELS.items() if greatest <= level]
     if not at_most:
         return KnownRelease(OLDER, ReleaseSource.REGISTRATION, f"older than {[*METADATA_LEVELS][-1]}")
@@ -83,16 +91,16 @@ def proved_release(
     return KnownRelease(release_of(at_most[0]), ReleaseSource.REGISTRATION, " or ".join(versions))
 
 
-def _require_known(log_dir: Path, who: str, feature: str, level: int) -> None:
+def _require_known(metadata: ClusterMetadata, who: str, feature: str, level: int) -> None:
     """Raise UnsupportedError for a level of a feature that only a newer Kafka has."""
     if level > _GREATEST_LEVELS[feature]:
         known = f"and Kafka {NEWEST.name} knows levels up to {_GREATEST_LEVELS[feature]}"
-        raise _newer(log_dir, f"{who} {feature} {level}, {known}")
+        raise _newer(metadata, f"{who} {feature} {level}, {known}")
 
 
-def _newer(log_dir: Path, problem: str) -> UnsupportedError:
+def _newer(metadata: ClusterMetadata, problem: str) -> UnsupportedError:
     return UnsupportedError(
-        path=log_dir / METADATA_DIRECTORY,
+        path=metadata.directory,
         problem=f"{problem}: it is a newer Kafka, whose cleaner may have other rules",
         hint=f"Pass --kafka-release {NEWEST.name} to use the newest rules that kcompact has.",
     )

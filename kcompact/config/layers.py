@@ -124,9 +124,9 @@ class _TopicConfigBuilder:
         """
         retention_name = ""
         of_topics, others = BROKER_SETTINGS, {name: name for name in BROKER_ONLY}
-        if setting.source is not Source.OPTION:  # An option may use the name of any release.
-            del others["producer.id.expiration.ms"]
-        others[self._release.producer_expiration] = "producer.id.expiration.ms"
+        if setting.source is not Source.OPTION:
+            expiration = others.pop("producer.id.expiration.ms")
+            others[self._release.producer_expiration] = expiration
         for broker_name, name in (*of_topics.items(), *others.items()):
             if broker_name in unresolved:
                 self._forget(name)
@@ -163,10 +163,10 @@ class _TopicConfigBuilder:
     def _forget(self, name: str) -> None:
         """Take back the value of a setting: a stronger one exists, but cannot be read."""
         field_name = (BROKER_ONLY.get(name) or TOPIC_SETTINGS[name]).field
-        assert field_name is not None, f"{name} is not used"
-        self._fields.pop(field_name, None)
-        self._settings.pop(name, None)
-        self._unresolved.add(name)
+        if field_name is not None:
+            self._fields.pop(field_name, None)
+            self._settings.pop(name, None)
+            self._unresolved.add(name)
 
     def what_a_broker_may_overrule(self) -> list[str]:
         """Return which values that remove records a dynamic setting of the broker may replace.

@@ -134,6 +134,7 @@ class _Resolver:
         self._topic_configs = topic_configs
         self._given = given
         self._release = release
+        self._known_releases: dict[Path, KnownRelease] = {}
         self._live: LiveCluster | None = None
         self._last_merged: tuple[tuple[object, ...], TopicConfig] | None = None
 
@@ -167,8 +168,9 @@ class _Resolver:
             with storage_errors(directory):
                 own = self._own(directory, partition, notes)
             known = self._release_of(directory.parent)
-            notes += known.notes
             config = self._merged(partition.topic, directory, own, self._dynamic(broker, own, notes), known)
+            if config.compacts:
+                notes += known.notes
             if config.compacts and not config.log_cleaner_enable:
                 notes.append(Note.of(NoteCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
             return Configured(config=config, notes=tuple(notes), moves=moves)
@@ -189,8 +191,12 @@ class _Resolver:
         """Return the release whose rules hold, and how it is known. Raises UnsupportedError, StorageError."""
         if self._release is not None:
             return KnownRelease(self._release, ReleaseSource.OPTION)
-        broker = self._brokers[log_dir]
-        return proved_release(log_dir, broker.properties, broker.metadata, node_id=broker.node_id)
+        if log_dir not in self._known_releases:
+            broker = self._brokers[log_dir]
+            log_dirs = [each.path for each in broker.log_dirs]
+            known = proved_release(log_dirs, broker.properties, broker.metadata, node_id=broker.node_id)
+            self._known_releases[log_dir] = known
+        return self._known_releases[log_dir]
 
     def _merged(
         self,

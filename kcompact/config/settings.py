@@ -366,6 +366,8 @@ _BROKER_PARSERS: dict[str, Callable[[str], int]] = {
 BROKER_ONLY: dict[str, _Setting] = {
     "log.cleaner.enable": _Setting(field="log_cleaner_enable", parse=_boolean),
     "producer.id.expiration.ms": _Setting(field="producer_id_expiration_ms", parse=_integer(1, INT_MAX)),
+    # The same in older releases: `Release.producer_expiration`. Options have the newer name.
+    "transactional.id.expiration.ms": _Setting(field=None, parse=_integer(1, INT_MAX)),
     # From when on `transactions` says that an open transaction hangs.
     "transaction.max.timeout.ms": _Setting(field="transaction_max_timeout_ms", parse=_integer(1, INT_MAX)),
     # The size of the broker's offset map. kcompact uses these three only to count the passes of Kafka's cleaner.
@@ -384,10 +386,7 @@ FIELD_NAMES = {
 }
 """The fields of `TopicConfig`, and the topic's name of each; the broker's name of a setting that topics lack."""
 
-EARLIER_NAMES = {"transactional.id.expiration.ms": "producer.id.expiration.ms"}
-"""What settings were called in older releases: `Release.producer_expiration`."""
-
-BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY, *EARLIER_NAMES))
+BROKER_NAMES = frozenset((*BROKER_SETTINGS, *BROKER_ONLY))
 """The broker settings that kcompact uses."""
 
 CLEANER_PREFIXES = ("log.cleaner.", "log.cleanup.")
@@ -426,7 +425,7 @@ def parse_value(name: str, text: str) -> Any:
 
     Raises ValueError with the end of a sentence that starts with the text. Rule: `ConfigDef.parseType`.
     """
-    setting = BROKER_ONLY.get(EARLIER_NAMES.get(name, name)) or TOPIC_SETTINGS[BROKER_SETTINGS.get(name, name)]
+    setting = BROKER_ONLY.get(name) or TOPIC_SETTINGS[BROKER_SETTINGS.get(name, name)]
     parse: Callable[[str], Any] = _BROKER_PARSERS.get(name, setting.parse)
     return parse(text)
 
@@ -440,8 +439,8 @@ def is_used(name: str, *, explains: bool = False) -> bool:
     """Return whether a plan or a round depends on a setting of a topic or of a broker; `explains`: or a forecast."""
     if name in EXPLAINED:
         return explains
-    setting = TOPIC_SETTINGS.get(name)
-    return setting.field is not None if setting is not None else name in BROKER_NAMES - SERVICE_ONLY
+    setting = TOPIC_SETTINGS.get(name) or BROKER_ONLY.get(name)
+    return name in BROKER_SETTINGS if setting is None else setting.field is not None and name not in SERVICE_ONLY
 
 
 def few_values(name: str) -> tuple[str, ...]:

@@ -164,9 +164,8 @@ def _all_partitions(
     configs = {directory: _examined_by(each, directory) for directory, each in found_configs.items()}
     yield from cleaner_findings(configs)
     yield from assumption_findings(configs)
-    yield from release_findings(configs)
-    with storage_errors(next(iter(brokers))):
-        yield from outage_findings(configs, brokers, now_ms=options.now_ms)
+    yield from release_findings(configs, brokers)
+    yield from outage_findings(configs, brokers, now_ms=options.now_ms)
     topics: dict[tuple[Path, str], Path] = {}
     for directory in partitions:
         if parsed := parse_directory(directory.name):

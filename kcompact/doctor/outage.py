@@ -11,7 +11,9 @@ from pathlib import Path
 
 from kcompact.config.brokers import Broker
 from kcompact.config.resolve import Configured
+from kcompact.config.settings import TopicConfig
 from kcompact.doctor.findings import Finding, Kind
+from kcompact.errors import storage_errors
 from kcompact.format.checkpoint import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kcompact.format.names import parse_directory
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
@@ -19,8 +21,8 @@ from kcompact.log.files import files_in
 from kcompact.log.lock import lock_holder
 from kcompact.readable import duration, shown, some_of
 
-_WRITTEN_BY_BROKERS = (CLEAN_SHUTDOWN_FILE, REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
-"""A broker writes the first when it stops, the high watermarks every five seconds, the recovery points every minute."""
+_WRITTEN_WHILE_IT_RUNS = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
+"""Checkpoints that a broker writes every five seconds, and every minute."""
 
 
 def outage_findings(
@@ -28,39 +30,44 @@ def outage_findings(
 ) -> Iterator[Finding]:
     """Yield the log directories whose broker was down for longer than `delete.retention.ms` of a topic.
 
-    A copy counts too, if it has kept the times of the files. Raises StorageError.
+    A copy counts too, if it has kept the times of the files. A topic whose policy is unknown may be compacted.
     """
-    topics: dict[Path, dict[str, int]] = {}
+    topics: dict[Path, dict[str, TopicConfig]] = {}
     for directory, configured in configs.items():
         parsed, config = parse_directory(directory.name), configured.config
-        if parsed is None or not config.compacts or _is_only_replica(brokers[directory.parent], directory):
+        is_compacted = config.compacts or config.cleanup_policy is None
+        if parsed is not None and is_compacted and _may_have_other_replicas(brokers[directory.parent], directory):
+            topics.setdefault(directory.parent, {})[parsed.topic_partition.topic] = config
+    for log_dir, those in topics.items():
+        with storage_errors(log_dir):
+            stopped_ms = None if lock_holder(log_dir) is not None else _last_written_ms(log_dir)
+        if stopped_ms is None:
             continue
-        topics.setdefault(directory.parent, {})[parsed.topic_partition.topic] = config.delete_retention_ms
-    for log_dir, retention_ms in topics.items():
-        stopped_ms = _last_written_ms(log_dir)
-        if stopped_ms is None or lock_holder(log_dir) is not None:
-            continue
-        late = [topic for topic, limit_ms in retention_ms.items() if now_ms - stopped_ms > limit_ms]
+        late = {name: each for name, each in those.items() if now_ms - stopped_ms > each.delete_retention_ms}
         if late:
-            some = some_of([f"{shown(topic)} ({duration(retention_ms[topic])})" for topic in sorted(late)])
+            some = some_of([f"{shown(name)} ({duration(late[name].delete_retention_ms)})" for name in sorted(late)])
+            condition = "" if any(each.compacts for each in late.values()) else ", if it is compacted"
             yield Finding(
                 kind=Kind.LONG_OUTAGE,
                 directory=log_dir,
                 problem=f"the broker last wrote here {duration(now_ms - stopped_ms)} ago, which is longer than "
-                f"delete.retention.ms of {some}: tombstones that it lacks may be gone from the other replicas, so that "
-                "deleted keys would come back. Compare the replicas before it starts",
+                f"delete.retention.ms of {some}{condition}: tombstones that it lacks may be gone from the other "
+                "replicas, so that deleted keys would come back. Compare the replicas before it starts",
             )
 
 
-def _is_only_replica(broker: Broker, directory: Path) -> bool:
-    """Return whether the cluster metadata has no other replica of a partition."""
+def _may_have_other_replicas(broker: Broker, directory: Path) -> bool:
+    """Return whether this broker has a replica of the partition and others do too, as far as its metadata tells."""
     parsed = parse_directory(directory.name)
     if broker.metadata is None or parsed is None:
-        return False
+        return True
     topic = broker.metadata.topics.get(parsed.topic_partition.topic)
-    return topic is not None and len(topic.partitions.get(parsed.topic_partition.partition, ())) == 1
+    replicas = () if topic is None else topic.partitions.get(parsed.topic_partition.partition, ())
+    return len(replicas) > 1 and (broker.node_id is None or broker.node_id in replicas)
 
 
 def _last_written_ms(log_dir: Path) -> int | None:
+    """Return when a broker stopped, or wrote a checkpoint last; None without these files."""
     files = files_in(log_dir)
-    return max((files.identity(name).mtime_ms for name in _WRITTEN_BY_BROKERS if files.exists(name)), default=None)
+    names = (CLEAN_SHUTDOWN_FILE,) if files.exists(CLEAN_SHUTDOWN_FILE) else _WRITTEN_WHILE_IT_RUNS
+    return max((files.identity(name).mtime_ms for name in names if files.exists(name)), default=None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kcompact.config.broker_config import BrokerConfig
+from kcompact.config.brokers import Broker
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured
 from kcompact.config.settings import LONG_MAX, TopicConfig
@@ -33,7 +34,13 @@ _REFUSALS: dict[tuple[str, ...], str] = {
 _ASKED = frozenset(
     {
         *("cleanup.policy", "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms"),
-        *("retention.ms", "transaction.max.timeout.ms", "log.cleaner.enable", "log.cleaner.threads"),
+        *(
+            "delete.retention.ms",
+            "retention.ms",
+            "transaction.max.timeout.ms",
+            "log.cleaner.enable",
+            "log.cleaner.threads",
+        ),
         *("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor"),
     }
 )
@@ -77,17 +84,18 @@ def _each_once(brokers: Mapping[Path, BrokerConfig]) -> Iterator[tuple[Path, Bro
             yield log_dir, broker
 
 
-def release_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
-    """Yield of which release a broker is, if its files tell it, and which rules hold."""
-    found: dict[str, tuple[Path, TopicConfig]] = {}
+def release_findings(configs: Mapping[Path, Configured], brokers: Mapping[Path, Broker]) -> Iterator[Finding]:
+    """Yield of which release each broker is, if its files tell it, and which rules hold."""
+    found: dict[Path, TopicConfig] = {}
     for directory, configured in configs.items():
         if configured.config.broker_release is not None:
-            found.setdefault(configured.config.broker_release, (directory.parent, configured.config))
-    for broker_release, (log_dir, config) in found.items():
+            found.setdefault(brokers[directory.parent].log_dirs[0].path, configured.config)
+    for log_dir, config in found.items():
+        known, rules = config.broker_release, config.release.name
         yield Finding(
             kind=Kind.BROKER_RELEASE,
             directory=log_dir,
-            problem=f"the last broker was of Kafka {broker_release}; the rules of Kafka {config.release.name} hold",
+            problem=f"the last broker was of Kafka {known}; the rules of Kafka {rules} hold",
         )
 
 

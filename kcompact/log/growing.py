@@ -57,7 +57,7 @@ def read_growing(
     aborted = log.with_suffix(Suffix.TXN_INDEX).read() if Suffix.TXN_INDEX in files else b""
 
     current = log.identity()
-    entries, is_wrong = _without_torn_entry(log, entries, base_offset, current.size_bytes)
+    entries, is_wrong = _without_torn_entry(log, entries, current.size_bytes)
     if is_wrong:
         damage = index_or_log(wrong_entry(log.with_suffix(Suffix.INDEX), len(entries) - 1, entries[-1]), log)
         entries = ()
@@ -88,7 +88,7 @@ def read_growing(
 
 
 def _without_torn_entry(
-    log: LogFile, entries: Sequence[OffsetEntry], base_offset: int, size_bytes: int
+    log: LogFile, entries: Sequence[OffsetEntry], size_bytes: int
 ) -> tuple[Sequence[OffsetEntry], bool]:
     """Return the entries without a last one that is half written, and whether the one before is wrong too."""
     for _ in range(2):

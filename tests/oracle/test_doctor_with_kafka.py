@@ -72,9 +72,10 @@ def log_dir(stopped: Path, tmp_path: Path) -> Path:
 
 
 def found(*arguments: str | Path) -> dict[str, dict[str, Any]]:
-    """Return the findings, without the one on settings that are only assumed."""
+    """Return the findings, without those on settings that are only assumed and on the broker's release."""
     ran = kcompact("doctor", "--json", *arguments)
-    return {each["finding"]: each for each in ran.json["findings"] if each["finding"] != Kind.ASSUMED_SETTINGS.word}
+    always = {Kind.ASSUMED_SETTINGS.word, Kind.BROKER_RELEASE.word}
+    return {each["finding"]: each for each in ran.json["findings"] if each["finding"] not in always}
 
 
 def logged_by_a_broker_that_ends(home: Path, properties: str = "", version: str = NEWEST) -> str:

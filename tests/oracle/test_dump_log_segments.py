@@ -26,6 +26,8 @@ LOGS = ROOT / "fixtures" / "logs"
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint")
 FILES = sorted(path for path in LOGS.rglob("*") if path.suffix in SUFFIXES)
 BATCHES = [path for path in FILES if path.suffix in (".log", ".checkpoint")]
+OLDER = ("older-cleaner", "older-follower")
+"""Fixtures whose indexes have an entry for each append: sound for a broker, a mismatch for the tool."""
 INDEXES = [path for path in FILES if path.suffix in (".index", ".timeindex")]
 ENTRIES = [path for path in FILES if path not in BATCHES]
 
@@ -281,9 +283,10 @@ def test_entries(kafka: RealKafka) -> None:
 def test_what_the_tool_finds_wrong_with_an_index_we_find_too(options: list[str], kafka: RealKafka) -> None:
     reply = kafka.dump("--verify-index-only", *options, "--files", ",".join(map(str, INDEXES)))
     wrong = set(re.findall(r"(?:Mismatches in|timestamp mismatch in|not found in) :(\S+)", reply["err"]))
+    assert any("/older-cleaner/" in path for path in wrong), "the tool knows only entries for single batches"
     for path in INDEXES:
         is_damaged = kcompact("verify", "--json", path).code == 3
-        assert is_damaged == (str(path) in wrong), path
+        assert is_damaged == (str(path) in wrong and path.relative_to(LOGS).parts[0] not in OLDER), path
 
 
 def test_sanity_checks(kafka: RealKafka) -> None:

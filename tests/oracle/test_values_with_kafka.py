@@ -21,10 +21,11 @@ from kcompact.config.server_properties import used_properties
 from kcompact.config.settings import (
     BROKER_NAMES,
     BROKER_SETTINGS,
-    EARLIER_NAMES,
     NO_OVERRIDES,
+    SERVICE_ONLY,
     TOPIC_SETTINGS,
     TopicConfig,
+    is_used,
 )
 from kcompact.format.java_values import read_boolean, read_double, read_integer, read_list, trimmed
 from kcompact.format.text_lines import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
@@ -149,7 +150,9 @@ def test_files_of_brokers(kafka: RealKafka, tmp_path: Path, seed: int) -> None:
         ]
     for text, reply, config in zip(texts, asked(kafka, tmp_path / "left", left), configs, strict=True):
         for name in {
-            BROKER_SETTINGS.get(each, each) for each in BROKER_NAMES - EARLIER_NAMES.keys()
+            BROKER_SETTINGS.get(each, each)
+            for each in BROKER_NAMES
+            if is_used(each, explains=True) or each in SERVICE_ONLY
         } - config.unresolved:
             told = reply["starts"][f"topic:{name}" if name in TOPIC_SETTINGS else name]
             assert same(config.value_of(name), told), (name, text, reply)

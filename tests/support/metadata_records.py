@@ -14,11 +14,15 @@ _CHANGED_REPLICAS = 2
 
 
 class RegisterBrokerRecord(NamedTuple):
-    """A broker has started. `levels` has the greatest level of each feature that it knows; `log_dirs` are ids."""
+    """A broker has started. `levels` has the greatest level of each feature that it knows; `log_dirs` are ids.
+
+    A broker that `is_migrating` uses ZooKeeper.
+    """
 
     node_id: int
     levels: tuple[tuple[str, int], ...]
     log_dirs: tuple[str, ...] = ()
+    is_migrating: bool = False
 
 
 class BrokerRegistrationChangeRecord(NamedTuple):
@@ -123,7 +127,8 @@ def record_of(decoded: Decoded) -> MetadataRecord:
     match MetadataKind(decoded.type.number):
         case MetadataKind.REGISTER_BROKER:
             levels = tuple((each["name"], each["maxSupportedVersion"]) for each in fields["features"])
-            return RegisterBrokerRecord(fields["brokerId"], levels, tuple(fields.get("logDirs", ())))
+            is_migrating = fields.get("isMigratingZkBroker", False)
+            return RegisterBrokerRecord(fields["brokerId"], levels, tuple(fields.get("logDirs", ())), is_migrating)
         case MetadataKind.BROKER_REGISTRATION_CHANGE:
             return BrokerRegistrationChangeRecord(fields["brokerId"], tuple(fields.get("logDirs", ())))
         case MetadataKind.UNREGISTER_BROKER:
@@ -156,13 +161,15 @@ def build_record(record: MetadataRecord, *, tagged: bytes = b"\0") -> bytes:
     body: bytes
     version = 0
     match record:
-        case RegisterBrokerRecord(node_id, levels, log_dirs):
-            version = 3 if log_dirs else 0
+        case RegisterBrokerRecord(node_id, levels, log_dirs, is_migrating):
+            version = 3 if log_dirs else 2 if is_migrating else 0
             key = MetadataKind.REGISTER_BROKER
-            body = _int32(node_id) + bytes(bool(log_dirs) + 16 + 8) + b"\1"  # no endpoint
+            body = (
+                _int32(node_id) + bytes([is_migrating] if version >= 2 else ()) + bytes(16 + 8) + b"\1"
+            )  # no endpoint
             body += write_uvarint(len(levels) + 1)
             body += b"".join(_string(name) + bytes(2) + level.to_bytes(2, "big") + b"\0" for name, level in levels)
-            body += b"\0\0" + bytes(bool(log_dirs))  # no rack, not fenced, no shutdown
+            body += b"\0\0" + bytes(version >= 2)  # no rack, not fenced, no shutdown
             tagged = _tagged(0, _uuids(log_dirs)) if log_dirs else tagged
         case BrokerRegistrationChangeRecord(node_id, log_dirs):
             version, key, body = 2, MetadataKind.BROKER_REGISTRATION_CHANGE, _int32(node_id) + bytes(8)

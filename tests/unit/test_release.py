@@ -55,7 +55,8 @@ def test_each_version_has_the_rules_of_a_release(versions: str, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "version", ["2.7", "2.8.x", "4.5", "5.0", "3.10", "3", "4", "", "3.9.2.1", "3.9-SNAPSHOT", "\u0664.0"]
+    "version",
+    ["2.7", "2.8.x", "4.5", "5.0", "3.10", "3", "4", "", "3.9.2.1", "3.9-SNAPSHOT", "3.6.\u0662", "3.9." + "1" * 5000],
 )
 def test_what_is_no_known_version(version: str) -> None:
     with pytest.raises(ValueError, match=r"is not a version of Kafka from 2.8 to 4.4"):
@@ -73,6 +74,10 @@ def test_when_producers_expire(version: str, hours: int) -> None:
     assert expiration_ms() == hours * 3_600_000
     both = {"producer_id_expiration_ms": "5", "transactional_id_expiration_ms": "7"}
     assert expiration_ms(**both) == (5 if hours == 24 else 7)
+    secret = {"config.providers": "file", "transactional.id.expiration.ms": "${file:secrets:expiration}"}
+    unresolved = BrokerConfig(properties=secret)
+    config = merged_config("orders", overrides=(), broker=unresolved, release=release)
+    assert config.unresolved == (set() if hours == 24 else {"producer.id.expiration.ms"})
     options = [Override(name="producer.id.expiration.ms", value="9")]
     config = merged_config("orders", overrides=options, broker=UNKNOWN_BROKER, release=release)
     assert config.producer_id_expiration_ms == 9

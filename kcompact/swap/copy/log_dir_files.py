@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -123,9 +124,14 @@ def _remove_others(output: OpenDirectory, kept: Collection[str]) -> None:
 
 
 def _write_one(source: OpenDirectory, output: OpenDirectory, name: str) -> None:
-    """Copy one small file of a log directory, in place of an existing one. Raises RefusedError, StorageError."""
+    """Copy one small file of a log directory with its time, in place of an existing one.
+
+    Raises RefusedError, StorageError.
+    """
     content = read_file(source.path / name, dir_fd=source.fd())
     write_small_file(output, name, content, mode=0o644, source=source)
+    if (copied := source.status(name)) is not None:
+        os.utime(name, ns=(copied.st_atime_ns, copied.st_mtime_ns), dir_fd=output.fd(), follow_symlinks=False)
 
 
 def _entries(records: Sequence[Record], checkpoint: str) -> dict[TopicPartition, int]:

@@ -44,7 +44,7 @@ def proved(
     node_id: int | None = NODE_ID,
 ) -> KnownRelease:
     metadata = read_cluster_metadata(write(log_dir, {log(): batches(records)})) if records else None
-    return proved_release(log_dir, properties, metadata, node_id=node_id)
+    return proved_release([log_dir], properties, metadata, node_id=node_id)
 
 
 @pytest.mark.parametrize(
@@ -55,20 +55,23 @@ def proved(
         (31, "4.3", "4.3 or 4.4"),
         (30, "4.3", "4.3"),
         (29, "4.0", "4.2"),
+        (27, "4.0", "4.1"),
         (25, "4.0", "4.0"),
         (24, "3.9", "3.9 or 4.0"),
         (21, "3.9", "3.9"),
         (20, "3.8", "3.8"),
         (19, "3.8", "3.7"),
+        (14, "3.8", "3.6"),
+        (11, "3.8", "3.5"),
         (9, "3.8", "3.4 or 3.5"),
         (8, "3.8", "3.4"),
         (7, "3.8", "3.3"),
         (6, "3.9", "older than 3.3"),
-        (1, "3.9", "older than 3.3"),
+        (0, "3.9", "older than 3.3"),  # Up to 3.2 no level is registered.
     ],
 )
 def test_a_registered_level_proves_the_release(tmp_path: Path, level: int, rules: str, broker: str) -> None:
-    known = proved(tmp_path, [registered(level)])
+    known = proved(tmp_path, [registered(level) if level else RegisterBrokerRecord(NODE_ID, ())])
     assert (known.release.name, known.source, known.broker_release) == (rules, ReleaseSource.REGISTRATION, broker)
     assert (known.release.producer_expiration == "producer.id.expiration.ms") == (level >= 8)
     expected = {"3.9": [NoteCode.UNKNOWN_PATCH_RELEASE if level >= 21 else NoteCode.OLDER_RELEASE]}.get(rules, [])
@@ -84,7 +87,14 @@ def test_nothing_is_proved_by_other_records(tmp_path: Path) -> None:
     assert proved(tmp_path / "c", [registered(21, node_id=2)]) == NOT_KNOWN
     assert proved(tmp_path / "d", [registered(21)], node_id=None) == NOT_KNOWN
     assert proved(tmp_path / "e", [registered(21), UnregisterBrokerRecord(NODE_ID)]) == NOT_KNOWN
-    assert proved(tmp_path / "f", [registered(21), RegisterBrokerRecord(NODE_ID, ())]) == NOT_KNOWN
+
+
+def test_a_broker_whose_cluster_moves_to_kraft_registers_no_level_of_its_own(tmp_path: Path) -> None:
+    migrating = RegisterBrokerRecord(NODE_ID, (("metadata.version", 14),), is_migrating=True)
+    expected = KnownRelease(KAFKA_3_9, ReleaseSource.REGISTRATION, "3.9 or older")
+    assert proved(tmp_path / "a", [migrating], properties=ZOOKEEPER) == expected
+    assert proved(tmp_path / "b", [migrating, registered(25)]).broker_release == "4.0"
+    assert proved(tmp_path / "c", [migrating, UnregisterBrokerRecord(NODE_ID), registered(14)]).broker_release == "3.6"
 
 
 def test_the_last_registration_counts(tmp_path: Path) -> None:
@@ -101,9 +111,19 @@ def test_a_broker_with_zookeeper_is_of_3_9_or_older(tmp_path: Path, marker: str 
     known = proved(tmp_path, [], properties=ZOOKEEPER)
     assert known == KnownRelease(KAFKA_3_9, ReleaseSource.META_PROPERTIES, broker)
     assert [note.text for note in known.notes] == [
-        "Kafka before 3.9.2 drops an empty last batch; here it stays, because the broker's exact version is not known: "
-        "--kafka-release VERSION names it"
+        "an empty last batch stays, by the rules of Kafka 3.9.2; the broker may be older and drop it: "
+        "--kafka-release VERSION names its version"
     ]
+
+
+def test_an_empty_marker_on_one_of_several_disks_proves_3_6(tmp_path: Path) -> None:
+    disks = [tmp_path / "d1", tmp_path / "d2", tmp_path / "d3"]
+    for disk, marker in zip(disks, ('{"version":0,"brokerEpoch":"5"}', "", None), strict=True):
+        disk.mkdir()
+        if marker is not None:
+            (disk / CLEAN_SHUTDOWN_FILE).write_text(marker, encoding="utf-8")
+    assert proved_release(disks, ZOOKEEPER, None, node_id=NODE_ID).broker_release == "3.6 or older"
+    assert proved_release(disks[::2], ZOOKEEPER, None, node_id=NODE_ID).broker_release == "3.9 or older"
 
 
 def test_an_option_needs_no_proof() -> None:

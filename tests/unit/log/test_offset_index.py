@@ -12,10 +12,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptIndexError
+from kcompact.errors import CorruptBatchError, CorruptIndexError
 from kcompact.format import index as index_format
 from kcompact.format.batch import Header, Record, build, read_header
 from kcompact.format.index import EntryColumns, OffsetEntry, build_offset_index
@@ -24,6 +24,7 @@ from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import (
     OffsetPositions,
+    contradiction,
     is_true,
     last_indexed_position,
     looked_up,
@@ -80,6 +81,9 @@ def wrong_by_the_rule(entries: Sequence[tuple[int, int]], batches: Sequence[Batc
 
 
 @given(batches_of_a_log, pairs, st.booleans())
+@example([Batch(0, 100, 104), Batch(5, 105, 109)], [(2, 0), (7, 5)], True)  # Within a batch.
+@example([Batch(0, 100, 104), Batch(5, 105, 109)], [(2, 0), (7, 5)], False)
+@example([Batch(each, 100 + each, 100 + each) for each in range(7)], [(0, 0), (1, 1), (4, 2), (5, 3)], True)
 def test_true_entries(batches: list[Batch], pairs: list[tuple[int, int]], in_one_piece: bool) -> None:
     entries = [OffsetEntry(*pair) for pair in pairs]
     found = OffsetPositions()
@@ -144,6 +148,32 @@ def test_each_true_entry_leads_a_look_up_to_its_batch(log: LogFile, data: st.Dat
             last_indexed_position(file, 1 << 20)
     else:
         assert last_indexed_position(file, 1 << 20) == chosen[-1]
+
+
+def test_an_index_that_points_behind_its_log(log: LogFile) -> None:
+    file = LogFile.at(Path(log.path).with_name(index_name(BASE_OFFSET)))
+    Path(file.path).write_bytes(build_offset_index([(0, 0), (13, 1000)]))
+    with pytest.raises(CorruptIndexError, match="but the log has 900 bytes: the log has lost its end"):
+        last_indexed_position(file, 900)
+
+
+def test_a_growing_index_is_used_up_to_its_half_written_entry(log: LogFile) -> None:
+    *_, (position, header) = headers(log)
+    entries = [(header.last_offset - BASE_OFFSET, position), (1, 0)]
+    Path(log.path).with_name(index_name(BASE_OFFSET)).write_bytes(build_offset_index(entries))
+    assert position_near(log, header.last_offset) == position
+
+
+def test_a_damaged_log_is_blamed_before_its_malformed_index(log: LogFile, tmp_path: Path) -> None:
+    damaged = tmp_path / log_name(BASE_OFFSET)
+    content = bytearray(Path(log.path).read_bytes())
+    file = LogFile.at(damaged.with_name(index_name(BASE_OFFSET)))
+    Path(file.path).write_bytes(b"torn")
+    damaged.write_bytes(content)
+    assert isinstance(contradiction(file), CorruptIndexError)
+    content[30] ^= 1
+    damaged.write_bytes(content)
+    assert isinstance(contradiction(file), CorruptBatchError)
 
 
 @pytest.mark.long
