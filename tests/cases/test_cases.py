@@ -310,7 +310,12 @@ class Compared(Scene):
     def options(self) -> dict[str, Any]:
         """Return what Kafka is told."""
         settings = {"cleanup.policy": "compact", **self.spec.settings}
-        return {"config": settings, "now_ms": self.spec.now_ms, "high_watermark": self.spec.high_watermark}
+        return {
+            "config": settings,
+            "now_ms": self.spec.now_ms,
+            "high_watermark": self.spec.high_watermark,
+            "producer_id_expiration_ms": self.spec.config.producer_id_expiration_ms,
+        }
 
 
 PLANNED = (
