@@ -60,7 +60,8 @@ class Clients:
     ledger: dict[bytes, bytes | None] = field(default_factory=dict)
     pending: dict[bytes, bytes | None] = field(default_factory=dict)
     offset: int = 0
-    ticks: Iterator[int] = field(default_factory=lambda: itertools.count(0, 10_000))
+    ticks: Iterator[int] = field(default_factory=lambda: itertools.count(0, 7_500))
+    """Up to 11 hours: a broker takes no record of later than an hour from now."""
 
     def connect(self) -> None:
         """Make the clients, which stay."""
