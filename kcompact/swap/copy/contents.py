@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.config.metadata_log import METADATA_DIRECTORY
-from kcompact.errors import KcompactError, LogChangedError, RefusedError
+from kcompact.errors import KcompactError, LogChangedError, RefusedError, is_forbidden
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -231,10 +231,15 @@ _CHANGED = "was changed or replaced while it was copied"
 
 @contextmanager
 def raised_as_changes() -> Iterator[None]:
-    """Raise a RefusedError of the block as a LogChangedError: before the copying the same files were accepted."""
+    """Raise a RefusedError of the block as a LogChangedError: before the copying the same files were accepted.
+
+    A directory that may no longer be opened keeps its own error.
+    """
     try:
         yield
     except RefusedError as problem:
+        if isinstance(problem.__cause__, OSError) and is_forbidden(problem.__cause__):
+            raise
         raise LogChangedError(path=problem.path, problem=_CHANGED) from None
 
 
