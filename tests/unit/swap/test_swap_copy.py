@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -28,7 +27,6 @@ from kcompact.errors import (
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy import Output
-from kcompact.swap.copy.contents import raised_as_changes
 from kcompact.swap.copy.marker import MARKER, CopyMarker
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.staging import discard
@@ -600,20 +598,3 @@ def test_threads_copy_side_by_side(logs: list[PartitionLog], tmp_path: Path) -> 
     assert "inventory 0 4000" in marks
     assert (path / ".kafka_cleanshutdown").exists()
     assert not (path / "meta.properties").exists()
-
-
-def test_a_source_that_may_no_longer_be_opened_has_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really = os.open
-
-    def refused(path: Any, *arguments: Any, **options: Any) -> int:
-        if Path(path) == tmp_path:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return really(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(RefusedError, match="cannot be opened: Permission denied"), raised_as_changes():
-        OpenDirectory(tmp_path)
-    monkeypatch.undo()
-    (tmp_path / "file").touch()
-    with pytest.raises(LogChangedError, match="was changed or replaced"), raised_as_changes():
-        OpenDirectory(tmp_path / "file")
