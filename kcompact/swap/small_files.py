@@ -21,18 +21,19 @@ def write_small_file(
     mode: int,
     model: str | None = None,
     source: OpenDirectory | None = None,
+    with_times: bool = False,
 ) -> None:
     """Write a file completely or not at all, in place of an existing one.
 
     Order: `.tmp`, sync, read back from the disk, rename, sync. The new file gets owner, mode and extended attributes of
     the file `model`; without one, the owner of the directory and `mode`. With `source`, the directory of a copy's
-    source, it gets the attributes of the file with its name there. Raises StorageError, NotEnoughSpaceError,
-    RefusedError; CorruptDataError, with the existing file in place, if the disk does not return what was written. Rule:
-    CheckpointFile.write, Utils.atomicMoveWithFallback.
+    source, it gets the attributes of the file with its name there, `with_times` its times too. Raises StorageError,
+    NotEnoughSpaceError, RefusedError; CorruptDataError, with the existing file in place, if the disk does not return
+    what was written. Rule: CheckpointFile.write, Utils.atomicMoveWithFallback.
     """
     with storage_errors(directory.path / name, "write"):
         try:
-            _write(directory, name, content, mode=mode, model=model, source=source)
+            _write(directory, name, content, mode=mode, model=model, source=source, with_times=with_times)
         except BaseException:
             with suppress(OSError):  # On a full disk it would take space. The next write removes what stays.
                 directory.apply_step(Remove(f"{name}.tmp"))
@@ -40,7 +41,14 @@ def write_small_file(
 
 
 def _write(
-    directory: OpenDirectory, name: str, content: bytes, *, mode: int, model: str | None, source: OpenDirectory | None
+    directory: OpenDirectory,
+    name: str,
+    content: bytes,
+    *,
+    mode: int,
+    model: str | None,
+    source: OpenDirectory | None,
+    with_times: bool,
 ) -> None:
     parent, leaf = directory.locate(name)
     temporary = f"{name}.tmp"
@@ -52,7 +60,7 @@ def _write(
             view = view[os.write(fd, view) :]
         if source is not None:
             with source.opened(name) as copied:
-                copy_status(copied, fd)
+                copy_status(copied, fd, with_times=with_times)
         elif model is None:
             give_to_owner(directory, fd)
             os.fchmod(fd, mode)  # `open` would apply the umask.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -129,9 +128,7 @@ def _write_one(source: OpenDirectory, output: OpenDirectory, name: str) -> None:
     Raises RefusedError, StorageError.
     """
     content = read_file(source.path / name, dir_fd=source.fd())
-    write_small_file(output, name, content, mode=0o644, source=source)
-    if (copied := source.status(name)) is not None:
-        os.utime(name, ns=(copied.st_atime_ns, copied.st_mtime_ns), dir_fd=output.fd(), follow_symlinks=False)
+    write_small_file(output, name, content, mode=0o644, source=source, with_times=True)
 
 
 def _entries(records: Sequence[Record], checkpoint: str) -> dict[TopicPartition, int]:
