@@ -74,13 +74,14 @@ def proved_release(
         return KnownRelease(KAFKA_3_9, ReleaseSource.META_PROPERTIES, f"{newest} or older")
     for feature in _GREATEST_LEVELS:
         _require_known(metadata, "the cluster has agreed on", feature, metadata.feature_levels.get(feature, 0))
-    if node_id is None or node_id not in metadata.metadata_versions:
+    if node_id is None or node_id not in metadata.registrations:
         return UNKNOWN_RELEASE
-    level = metadata.metadata_versions[node_id]
-    if level is None:
+    registration = metadata.registrations[node_id]
+    if registration is None:
         raise _newer(metadata, f"the registration of broker {node_id} has a version that Kafka {NEWEST.name} lacks")
+    level = registration.level
     _require_known(metadata, f"broker {node_id} has registered", METADATA_VERSION, level)
-    if node_id in metadata.migrating_brokers:
+    if registration.is_migrating:
         return KnownRelease(KAFKA_3_9, ReleaseSource.REGISTRATION, f"{KAFKA_3_9.name} or older")
     at_most = [version for version, greatest in METADATA_LEVELS.items() if greatest <= level]
     if not at_most:

@@ -86,6 +86,16 @@ class Roles(NamedTuple):
     in_sync: tuple[int, ...] | None = None
 
 
+class Registration(NamedTuple):
+    """What a broker registered at its last start: the greatest level of `metadata.version`, 0 without one.
+
+    One that `is_migrating` uses ZooKeeper, and registers its `inter.broker.protocol.version` as this level.
+    """
+
+    level: int
+    is_migrating: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTopic:
     """A topic: its id in Kafka's text form, the settings that it overrides, the brokers of each of its partitions."""
@@ -100,10 +110,9 @@ class ClusterTopic:
 class ClusterMetadata:
     """The state of a metadata log at `end_offset`. `broker_configs` has the dynamic settings by node id.
 
-    `metadata_versions` has by node id the greatest level of `metadata.version` that the broker registered, at its last
-    start; None if the registration has a version that is unknown. The `migrating_brokers` use ZooKeeper and register
-    their `inter.broker.protocol.version` as this level. `log_dirs` has the ids of the log directories that a broker
-    registered. `feature_levels` has the levels of the features that the cluster has agreed on.
+    `registrations` has those of the brokers by node id; None for one of a version that is unknown. `log_dirs` has the
+    ids of the log directories that a broker registered. `feature_levels` has the levels of the features that the
+    cluster has agreed on.
 
     `snapshot` is the one that the state is based on; None when the log was replayed from offset 0. `topics_by_id` has
     the same topics as `topics`, which has them by name.
@@ -114,8 +123,7 @@ class ClusterMetadata:
     broker_configs: Mapping[int, Mapping[str, str]]
     cluster_defaults: Mapping[str, str]
     end_offset: int
-    metadata_versions: Mapping[int, int | None] = field(default_factory=dict)
-    migrating_brokers: frozenset[int] = frozenset()
+    registrations: Mapping[int, Registration | None] = field(default_factory=dict)
     log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     feature_levels: Mapping[str, int] = field(default_factory=dict)
     snapshot: MetadataSnapshotName | None = None
@@ -169,8 +177,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         broker_configs=state.broker_configs(),
         cluster_defaults=state.configs.get((ResourceType.BROKER, ""), {}),
         end_offset=end_offset,
-        metadata_versions=state.metadata_versions,
-        migrating_brokers=frozenset(state.migrating_brokers),
+        registrations=state.registrations,
         log_dirs=state.log_dirs,
         feature_levels=state.feature_levels,
         snapshot=snapshot,
@@ -197,8 +204,7 @@ class _State:
     partitions: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     roles: dict[str, dict[int, Roles]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    metadata_versions: dict[int, int | None] = field(default_factory=dict)
-    migrating_brokers: set[int] = field(default_factory=set)
+    registrations: dict[int, Registration | None] = field(default_factory=dict)
     log_dirs: dict[int, tuple[str, ...]] = field(default_factory=dict)
     feature_levels: dict[str, int] = field(default_factory=dict)
     unknown_records: int = 0
@@ -244,22 +250,19 @@ class _State:
                 before = self.log_dirs.get(fields["brokerId"], ())
                 self.log_dirs[fields["brokerId"]] = tuple(dict.fromkeys((*before, *(fields.get("logDirs") or ()))))
             case MetadataKind.UNREGISTER_BROKER:
-                self.metadata_versions.pop(fields["brokerId"], None)
-                self.migrating_brokers.discard(fields["brokerId"])
+                self.registrations.pop(fields["brokerId"], None)
                 self.log_dirs.pop(fields["brokerId"], None)
 
     def _apply_registration(self, fields: Fields) -> None:
         """Apply the registration of a broker. Of an unknown version only the broker's id is there."""
         node_id = fields["brokerId"]
         self.log_dirs[node_id] = tuple(fields.get("logDirs", ()))
-        self.migrating_brokers.discard(node_id)
         if "features" not in fields:
-            self.metadata_versions[node_id] = None
+            self.registrations[node_id] = None
             return
-        if fields.get("isMigratingZkBroker"):
-            self.migrating_brokers.add(node_id)
         levels = {each["name"]: each["maxSupportedVersion"] for each in fields["features"]}
-        self.metadata_versions[node_id] = levels.get(METADATA_VERSION, 0)
+        is_migrating = fields.get("isMigratingZkBroker", False)
+        self.registrations[node_id] = Registration(levels.get(METADATA_VERSION, 0), is_migrating)
 
     def _apply_partition(self, fields: Fields) -> None:
         """Apply a new partition, or what changes in one. A field that is missing or null does not change."""

@@ -171,8 +171,8 @@ class _Resolver:
             config = self._merged(partition.topic, directory, own, self._dynamic(broker, own, notes), known)
             if config.compacts:
                 notes += known.notes
-            if config.compacts and not config.log_cleaner_enable:
-                notes.append(Note.of(NoteCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
+                if not config.log_cleaner_enable:
+                    notes.append(Note.of(NoteCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
             return Configured(config=config, notes=tuple(notes), moves=moves)
         except ConfigError:
             raise

@@ -34,13 +34,8 @@ _REFUSALS: dict[tuple[str, ...], str] = {
 _ASKED = frozenset(
     {
         *("cleanup.policy", "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms"),
-        *(
-            "delete.retention.ms",
-            "retention.ms",
-            "transaction.max.timeout.ms",
-            "log.cleaner.enable",
-            "log.cleaner.threads",
-        ),
+        *("delete.retention.ms", "retention.ms", "transaction.max.timeout.ms"),
+        *("log.cleaner.enable", "log.cleaner.threads"),
         *("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor"),
     }
 )
