@@ -2,8 +2,8 @@
 
 All five files share one form: a line with the version, a line with the number of entries, then one entry per line.
 A broker takes a whole log directory offline when one of them is malformed, so the parsers never guess. Everything
-that Kafka rejects raises `CorruptCheckpointError` with the line. A repeated entry raises it too, although Kafka
-silently takes the last one.
+that Kafka rejects raises `CorruptCheckpointError` with the line. Of a repeated partition the last entry counts, as in a
+broker.
 
 The order of the entries has no meaning. `updated_offset_checkpoint` nevertheless keeps Kafka's order, so the file
 written after a cleaning equals the file that Kafka's cleaner writes, and two results can be compared with `cmp`. The
@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import TypeVar
 
 from kcompact.errors import CorruptCheckpointError
@@ -52,10 +51,10 @@ _Entry = TypeVar("_Entry")
 
 
 def parse_offset_checkpoint(data: bytes, *, file: str) -> dict[TopicPartition, int]:
-    """Return the offsets of an offset checkpoint, in file order.
+    """Return the offsets of an offset checkpoint, in file order; of a repeated partition the last one.
 
     An empty file, or one with only the version line, has no entries. Raises CorruptCheckpointError.
-    Rule: CheckpointFile.CheckpointReadBuffer.read, OffsetCheckpointFile.Formatter.
+    Rule: CheckpointFile.CheckpointReadBuffer.read, OffsetCheckpointFile.read.
     """
     plain = _plain_offsets(data)
     if plain is not None:
@@ -65,7 +64,7 @@ def parse_offset_checkpoint(data: bytes, *, file: str) -> dict[TopicPartition, i
         partition = parse_integer(words[1], low=0, high=INT_MAX, what="partition")
         return TopicPartition(words[0], partition), parse_integer(words[2], low=LONG_MIN, high=LONG_MAX, what="offset")
 
-    return dict(_parse_checkpoint(data, entry, words=3, key=lambda found: found[0], file=file))
+    return dict(_parse_checkpoint(data, entry, words=3, file=file))
 
 
 _PLAIN_ENTRY = re.compile(r"([a-zA-Z0-9._-]+) (0|[1-9][0-9]{0,8}) (0|[1-9][0-9]{0,17})\n")
@@ -148,11 +147,11 @@ class EpochEntry:
 
 
 def parse_leader_epochs(data: bytes, *, file: str) -> tuple[EpochEntry, ...]:
-    """Return the entries of a `leader-epoch-checkpoint`.
+    """Return the entries of a `leader-epoch-checkpoint`, epochs and offsets rising, as a broker has them.
 
-    Raises CorruptCheckpointError, also when epochs or offsets do not rise from line to line; UnsupportedError for
-    another version than 0, which a broker refuses too.
-    Rule: LeaderEpochCheckpointFile.Formatter; LeaderEpochFileCache keeps both rising.
+    An entry drops those before it that do not lie below it. Raises CorruptCheckpointError; UnsupportedError for another
+    version than 0, which a broker refuses too.
+    Rule: LeaderEpochCheckpointFile.Formatter, LeaderEpochFileCache.assign.
     """
 
     def entry(words: list[str]) -> EpochEntry:
@@ -161,11 +160,14 @@ def parse_leader_epochs(data: bytes, *, file: str) -> tuple[EpochEntry, ...]:
             start_offset=parse_integer(words[1], low=0, high=LONG_MAX, what="offset"),
         )
 
-    entries = _parse_checkpoint(data, entry, words=2, key=lambda found: found.epoch, file=file, is_of_partition=True)
-    for line, (earlier, later) in enumerate(pairwise(entries), start=_HEAD_LINES + 2):
-        if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
-            raise malformed(file, line, f"{later.epoch} {later.start_offset} does not rise above the previous line")
-    return tuple(entries)
+    found: list[EpochEntry] = []
+    for each in _parse_checkpoint(data, entry, words=2, file=file, is_of_partition=True):
+        if found and found[-1].epoch == each.epoch and found[-1].start_offset <= each.start_offset:
+            continue
+        while found and (found[-1].epoch >= each.epoch or found[-1].start_offset >= each.start_offset):
+            found.pop()
+        found.append(each)
+    return tuple(found)
 
 
 def build_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
@@ -196,7 +198,6 @@ def _parse_checkpoint(
     entry: Callable[[list[str]], _Entry],
     *,
     words: int,
-    key: Callable[[_Entry], object],
     file: str,
     is_of_partition: bool = False,
 ) -> list[_Entry]:
@@ -211,7 +212,6 @@ def _parse_checkpoint(
         return []
     declared = parse_non_negative(lines[1], 2, file=file)
     found: list[_Entry] = []
-    keys: set[object] = set()
     for number, line in enumerate(lines[_HEAD_LINES:], start=_HEAD_LINES + 1):
         split = split_words(line)
         if len(split) != words:
@@ -220,9 +220,6 @@ def _parse_checkpoint(
             found.append(entry(split))
         except ValueError as error:
             raise malformed(file, number, str(error)) from None
-        if key(found[-1]) in keys:
-            raise malformed(file, number, f"{quoted(line)} repeats an earlier entry")
-        keys.add(key(found[-1]))
     if declared != len(found):
         raise malformed(file, 2, f"{declared} entries declared, {len(found)} found")
     return found

@@ -39,6 +39,7 @@ EPOCHS = b"0\n2\n0 0\n3 120\n"
         (TWO.replace(b"\n", b"\r\n"), {("orders", 0): 4200, ("a-b", 11): 7}),
         (b"0\n1\nt \t +3  -1 \n", {("t", 3): -1}),
         (b"+0\n1\nt 0 9223372036854775807\n", {("t", 0): 2**63 - 1}),
+        (b"0\n3\nt 0 9\nu 0 5\nt 0 2\n", {("t", 0): 2, ("u", 0): 5}),
     ],
 )
 def test_offset_checkpoints(data: bytes, entries: dict[tuple[str, int], int]) -> None:
@@ -64,7 +65,6 @@ def test_offset_checkpoints(data: bytes, entries: dict[tuple[str, int], int]) ->
         (b"0\n1\nt 0 9223372036854775808\n", "line 3: '9223372036854775808' is not a valid offset"),
         (b"0\n1\nt 0 1_0\n", "line 3: '1_0' is not a valid offset"),
         ("0\n1\nt 0 \U0001d7cf\n".encode(), r"line 3: '\\U0001d7cf' is not a valid offset"),
-        (b"0\n2\nt 0 1\nt 0 2\n", "line 4: 't 0 2' repeats an earlier entry"),
         (b"0\n1\nt 0 " + b"9" * 200 + b"\n", "line 3: '99.*9...' is not a valid offset"),
         (b"0\n1\n\xff 0 1\n", "position 4: not UTF-8"),
         (b"0\n1\n\x1b]0;x\x07 0 1 2\n", r"line 3: '\\x1b\]0;x\\x07 0 1 2' has 4 words"),
@@ -97,11 +97,26 @@ def test_leader_epochs(data: bytes, entries: tuple[EpochEntry, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("1 5, 1 6", "1 5"),
+        ("1 5, 1 5", "1 5"),
+        ("1 5, 1 4", "1 4"),
+        ("1 5, 0 9", "0 9"),
+        ("1 5, 2 5", "2 5"),
+        ("1 5, 2 9, 4 20, 3 8", "1 5, 3 8"),
+        ("1 100, 0 5", "0 5"),
+    ],
+)
+def test_a_leader_epoch_drops_those_that_do_not_lie_below_it(written: str, kept: str) -> None:
+    lines = written.split(", ")
+    found = parse_leader_epochs("\n".join(["0", str(len(lines)), *lines]).encode(), file="f")
+    assert ", ".join(f"{entry.epoch} {entry.start_offset}" for entry in found) == kept
+
+
+@pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"0\n2\n1 5\n0 9\n", "line 4: 0 9 does not rise"),
-        (b"0\n2\n1 5\n2 5\n", "line 4: 2 5 does not rise"),
-        (b"0\n2\n1 5\n1 6\n", "line 4: '1 6' repeats an earlier entry"),
         (b"0\n1\n1 5 6\n", "line 3: '1 5 6' has 3 words, not 2"),
         (b"0\n1\n-1 5\n", "line 3: '-1' is not a valid epoch"),
     ],
