@@ -4,7 +4,7 @@ The sources in `src/main` are written for the newest. Three things make them fit
 
     an import that this Kafka has in another package      is rewritten, to the class of the same name
     a class that this Kafka has under another name        is called so
-    a class in `src/4.2`, `4.1`, `4.0`, `3.9` or `3.4`    replaces that of `src/main`, in that version and all before
+    a class in `src/4.3`, `4.2`, … or `3.4`               replaces that of `src/main`, in that version and all before
 
 A class in one of these folders that has the name of a class of Kafka stands for it where Kafka has none.
 
@@ -35,8 +35,10 @@ VERSIONS = tuple(release.version for release in RELEASES.values())
 NEWEST = VERSIONS[0]
 OLDER_VERSIONS = ("3.6.2", "3.3.2", "3.1.2", "2.8.2")
 """Versions without a release of their own whose cleaners are compared too, one for each way in which they differ."""
-OVERLAYS = ("4.2", "4.1", "4.0", "3.9", "3.4")
+OVERLAYS = ("4.3", "4.2", "4.1", "4.0", "3.9", "3.4")
 """Versions with sources of their own, newest first: each replaces classes of those before."""
+NEWEST_OF_A_CLEANING = "4.2"
+"""It and those before are built without what has nothing to do with a cleaning."""
 NEWEST_IN_SCALA = "4.0"
 NEWEST_IN_ONE_PART = "2.8"
 """Its artifact `kafka_2.13` has the classes of `kafka-storage` and `kafka-server-common`."""
@@ -45,7 +47,7 @@ OF_A_CLEANING = (
     *("Tasks", "Writing"),
     *("CleanerAccess", "CleanerMetrics", "CleanerReplies", "Producers"),
 )
-"""The classes that a version with an overlay has of `src/main`, unless the overlay has them."""
+"""The classes that a version up to `NEWEST_OF_A_CLEANING` has of `src/main`, unless its overlays have them."""
 NOT_IN_SCALA = ("CleanerMetrics",)
 PACKAGES_IN_SCALA = ("kafka.log", "kafka.utils")
 OLDER_NAMES = {"UnifiedLog": "Log"}
@@ -81,7 +83,7 @@ def _build(version: str) -> None:
     overlays = [each for each in OVERLAYS if numbers(version) <= numbers(each)]
     in_scala = numbers(version) <= numbers(NEWEST_IN_SCALA)
     classes = {*OF_A_CLEANING}.difference(NOT_IN_SCALA if in_scala else ())
-    kept = {f"{name}.java" for name in classes} if overlays else None
+    kept = {f"{name}.java" for name in classes} if NEWEST_OF_A_CLEANING in overlays else None
 
     def left_out(_: str, names: list[str]) -> list[str]:
         return [name for name in names if (kept and name.endswith(".java") and name not in kept) or name == unneeded]

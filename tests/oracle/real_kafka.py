@@ -252,6 +252,15 @@ class RealKafka:
         partitions: Json = reply["partitions"]
         return partitions
 
+    def start(self, log_dirs: Sequence[Path], *, config: Config, topics: Mapping[str, Config], now_ms: int) -> Json:
+        """Start the manager of the logs on the log directories themselves, as a broker does; it stops without a trace.
+
+        Return why it `ends`, or for each of `log_dirs` that it is offline, or its `partitions`: what is served, where
+        they begin `start_after_retention`; and the `uncleanable` ones.
+        """
+        dirs = [str(each) for each in log_dirs]
+        return self.call("start", log_dirs=dirs, config=dict(config), topics=topics, now_ms=now_ms)
+
     def metrics(self, threads: Sequence[Json], *, dirtiest_ratio: float, last_run_ms: int) -> Json:
         """Return the metrics of a cleaner that remembers this: `values` by name, `now_ms` before and after.
 

@@ -1,0 +1,232 @@
+"""What a broker makes of damaged log directories, and what `doctor` says of them.
+
+    python -m tests.oracle.starts --seed 1 --directories 500
+    python -m tests.oracle.starts --seed 17 --directories 1 --verbose
+
+Each directory is written by the real Kafka, and one of its files is damaged. Then Kafka's own `LogManager` loads it, a
+consumer reads it, the old segments are deleted, and the cleaner takes each log. `doctor --verify` is asked before. They
+have to agree on whether the broker serves the logs, which records are lost, and what the cleaner gives up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kcompact.config.settings import Override
+from kcompact.doctor.examination import examine
+from kcompact.doctor.findings import Finding, Kind, Severity
+from kcompact.plan.options import PlanOptions
+from tests.oracle.real_kafka import Json, RealKafka, append, copy_log_dir, marker, record, roll, start_offset
+from tests.oracle.run import scratch_directory
+from tests.support.file_damage import DAMAGES, damage, files_of
+
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+SEGMENTS = {"segment.bytes": "2000", "segment.index.bytes": "4000", "index.interval.bytes": "200"}
+CONFIGS = {
+    "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001"} | SEGMENTS,
+    "deleted": {"cleanup.policy": "delete", "retention.ms": str(48 * HOUR_MS)} | SEGMENTS,
+}
+MEMORY_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One damaged directory: what was done, what Kafka made of it, what `doctor` says, and where they differ."""
+
+    kind: str
+    done: str
+    started: Json
+    findings: list[Finding]
+    differences: list[str] = field(default_factory=list)
+
+
+def write(kafka: RealKafka, log_dir: Path, rng: random.Random) -> int:
+    """Write the log directory of a stopped broker; return the time."""
+    now_ms = START_MS
+    for topic, config in CONFIGS.items():
+        writer = _Writer(rng)
+        kafka.write(
+            log_dir,
+            topic,
+            config=config | {"retention.ms": "-1"},
+            now_ms=START_MS,
+            actions=list(writer.actions(rng.randint(8, 40), compacted=topic == "compacted")),
+            topic_id=None,
+            lenient=True,
+        )
+        now_ms = max(now_ms, writer.now_ms)
+        if topic == "compacted" and rng.random() < 0.5:
+            kafka.clean(log_dir, config=config, now_ms=now_ms, only="compacted-0")
+    # A broker that starts and stops tidies up.
+    kafka.load(log_dir, config={}, topics=CONFIGS, now_ms=now_ms, in_place=True, records=False)
+    if rng.random() < 0.25:
+        (log_dir / ".kafka_cleanshutdown").unlink()
+    return now_ms
+
+
+class _Writer:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.now_ms = START_MS
+        self.leader_epoch = 0
+        self.sequences: dict[int, int] = {}
+        self.open: set[int] = set()
+        self.written = 0
+
+    def actions(self, count: int, *, compacted: bool) -> Iterator[Json]:
+        rng = self.rng
+        for _ in range(count):
+            self.now_ms += rng.randint(0, HOUR_MS)
+            self.leader_epoch += rng.random() < 0.1
+            yield self._append()
+            if self.open and rng.random() < 0.5:
+                producer = rng.choice(sorted(self.open))
+                self.open.discard(producer)
+                kind = rng.choice(["commit", "abort"])
+                yield marker(kind, producer, 0, now_ms=self.now_ms, leader_epoch=self.leader_epoch)
+            if rng.random() < 0.15:
+                yield roll(now_ms=self.now_ms)
+        if not compacted and rng.random() < 0.2:
+            yield start_offset(rng.randint(0, self.written // 2), now_ms=self.now_ms)
+
+    def _append(self) -> Json:
+        rng = self.rng
+        timestamp_ms = self.now_ms - rng.choice([0, 0, 1000, HOUR_MS])
+        rows = [
+            record(timestamp_ms, b"k%d" % rng.randrange(12), None if rng.random() < 0.1 else rng.randbytes(40))
+            for _ in range(rng.randint(1, 9))
+        ]
+        self.written += len(rows)
+        fields: Json = {"leader_epoch": self.leader_epoch, "codec": rng.choice(["none", "none", "none", "zstd"])}
+        if self.open or rng.random() < 0.3:
+            producer = rng.choice([7, 8])
+            sequence = self.sequences.get(producer, 0)
+            fields |= {"producer": [producer, 0, sequence], "transactional": True}
+            self.open.add(producer)
+            self.sequences[producer] = sequence + len(rows)
+        return append(rows, now_ms=self.now_ms, **fields)
+
+
+def compare(kafka: RealKafka, seed: int, scratch: Path, *, only: str = "") -> Comparison:
+    """Damage one file of one random directory, and compare. `only` names the kinds of files that are damaged."""
+    rng = random.Random(f"start {seed}")
+    log_dir = scratch / "kafka-logs"
+    now_ms = write(kafka, log_dir, rng)
+    sound = started(kafka, copy_log_dir(log_dir, scratch / "sound"), now_ms)
+    kinds = {kind: paths for kind, paths in files_of(log_dir).items() if kind != "meta.properties" and only in kind}
+    kind, way = rng.choice(sorted(kinds)), rng.choice(sorted(DAMAGES))
+    done = damage(rng.choice(kinds[kind]), way, rng)
+    found = {reads_all: examined(log_dir, now_ms, reads_all=reads_all) for reads_all in (True, False)}
+    damaged = started(kafka, copy_log_dir(log_dir, scratch / "damaged"), now_ms)
+    comparison = Comparison(kind=f"{kind} {way}", done=done, started=damaged, findings=found[True])
+    comparison.differences += differences(sound, damaged, found[True])
+    comparison.differences += [f"without --verify: {each}" for each in false_alarms(sound, damaged, found[False])]
+    return comparison
+
+
+def started(kafka: RealKafka, log_dir: Path, now_ms: int) -> Json:
+    """Start on one log directory."""
+    return kafka.start([log_dir], config={}, topics=CONFIGS, now_ms=now_ms)
+
+
+def examined(log_dir: Path, now_ms: int, *, reads_all: bool) -> list[Finding]:
+    """Return what `doctor` finds."""
+    overrides = tuple(
+        Override(name=name, value=value, topic=topic) for topic, each in CONFIGS.items() for name, value in each.items()
+    )
+    options = PlanOptions(now_ms=now_ms, overrides=overrides)
+    return examine([log_dir], options, reads_all=reads_all, memory_bytes=MEMORY_BYTES)
+
+
+def stops(reply: Json) -> bool:
+    """Return whether the broker ends, or takes the log directory offline."""
+    return "ends" in reply or "is_offline" in reply["log_dirs"][0]
+
+
+def differences(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
+    """Return what `doctor --verify` leaves unsaid, and what it says wrongly."""
+    severities, kinds = {each.severity for each in found}, {each.kind for each in found}
+    wrong = false_alarms(sound, damaged, found)
+    if stops(damaged):
+        return [*wrong, *([] if Severity.BROKER in severities else ["unsaid: the broker stops"])]
+    says_loss = Severity.RECORDS in severities or Kind.DAMAGED_BATCH in kinds
+    if not says_loss:
+        wrong += [f"unsaid: {each}" for each in losses(sound, damaged)]
+    if Kind.UNCLEANABLE_BATCH not in kinds:
+        wrong += [f"unsaid: uncleanable {each}" for each in given_up(sound, damaged)]
+    return wrong
+
+
+def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
+    """Return what is said and not so."""
+    kinds = {each.severity: each.kind for each in found}
+    wrong = []
+    if Severity.BROKER in kinds and not stops(damaged):
+        wrong.append(f"wrong: stops a broker, {kinds[Severity.BROKER].word}")
+    if stops(damaged):
+        return wrong
+    if Severity.RECORDS in kinds and not list(losses(sound, damaged)):
+        wrong.append(f"wrong: loses records, {kinds[Severity.RECORDS].word}")
+    for each in found:
+        if each.kind is Kind.UNCLEANABLE_BATCH and each.directory.name in damaged["log_dirs"][0]["cleaned"]:
+            wrong.append("wrong: uncleanable")
+    return wrong
+
+
+def losses(sound: Json, damaged: Json) -> Iterator[str]:
+    """Yield what the damage costs: records that are not served, or deleted earlier."""
+    for name, before in sound["log_dirs"][0]["partitions"].items():
+        after = damaged["log_dirs"][0]["partitions"].get(name)
+        if after is None:
+            yield f"{name} is not served"
+            continue
+        lost = sorted(set(before["offsets"]) - set(after["offsets"]))
+        if lost and after.get("start_after_retention") == before["start_after_retention"]:
+            yield f"{name} lacks {len(lost)} records from {lost[0]} on, {after.get('read_error', {}).get('error')}"
+        if after.get("start_after_retention") != before["start_after_retention"]:
+            yield f"{name} begins at {after.get('start_after_retention')} after retention"
+        if not after["reads_new"]:
+            yield f"{name} does not serve a new record, {after.get('write_error', after.get('read_error', {})).get('error')}"
+
+
+def given_up(sound: Json, damaged: Json) -> list[str]:
+    """Return the partitions that the cleaner gives up only after the damage."""
+    before, after = (reply["log_dirs"][0]["uncleanable"] for reply in (sound, damaged))
+    return sorted(set(after) - set(before))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--directories", type=int, default=100)
+    parser.add_argument("--only", default="", help="a part of the names of the files that are damaged")
+    parser.add_argument("--verbose", action="store_true")
+    arguments = parser.parse_args()
+    counts: Counter[str] = Counter()
+    wrong = 0
+    with RealKafka() as kafka, scratch_directory() as directory:
+        for seed in range(arguments.seed, arguments.seed + arguments.directories):
+            with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as scratch:
+                comparison = compare(kafka, seed, Path(scratch), only=arguments.only)
+            counts[comparison.kind] += 1
+            wrong += bool(comparison.differences)
+            if comparison.differences or arguments.verbose:
+                print(f"seed {seed}: {comparison.done}", *comparison.differences, sep="\n    ")
+                print("    doctor:", *(f"{each.kind.word}: {each.problem}" for each in comparison.findings if each.stops))
+                if arguments.verbose:
+                    print("    kafka:", str(comparison.started)[:600])
+                sys.stdout.flush()
+    print(f"{arguments.directories} directories, {len(counts)} kinds of damage, {wrong} differ")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
