@@ -112,6 +112,8 @@ class CorruptTransactionIndexError(CorruptIndexError):
 class CorruptCheckpointError(CorruptDataError):
     """A checkpoint, snapshot, manifest or properties file is malformed."""
 
+    has_bad_number: bool = False  # Whether a number of an entry is none. To a broker that is another error.
+
 
 class StorageError(KcompactError):
     """The operating system did not read or write a file. The exit code and the hint follow from the error number.
@@ -214,9 +216,7 @@ class KernelsUnavailableError(KcompactError):
 
     def __init__(self, *, problem: str) -> None:
         self.problem = problem
-        hint = (
-            "Set KCOMPACT_KERNELS=off to work without it: the result is the same, but the run takes many times longer."
-        )
+        hint = "Set KCOMPACT_KERNELS=off to work without it: the result is the same, the run takes many times longer."
         super().__init__(f"machine code: {problem}", hint)
 
 

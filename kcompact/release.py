@@ -47,6 +47,14 @@ class Release:
     empty_last_batch: EmptyLastBatch
     converts_old_formats: bool
     finds_unstable_batch: bool
+    reads_whole_txn_version: bool = False
+
+    def refuses_txn_version(self, version: int) -> bool:
+        """Return whether a broker ends at an entry of a `.txnindex` of another version than 0.
+
+        Before 4.4 it reads the first of the two bytes. Rule: TransactionIndex.iterable.
+        """
+        return version != 0 if self.reads_whole_txn_version else version >> 8 > 0
 
     def keeps_empty_last_batch(self, next_offset: Any, upper_bound: int, high_watermark: int) -> Any:
         """Return whether a batch without records stays because it is the last batch of the round.
@@ -105,6 +113,7 @@ NEWEST = Release(
     empty_last_batch=EmptyLastBatch.AT_HIGH_WATERMARK,
     converts_old_formats=True,
     finds_unstable_batch=True,
+    reads_whole_txn_version=True,
 )
 KAFKA_4_3 = replace(NEWEST, name="4.3", version="4.3.1", since=(4, 3), empty_last_batch=EmptyLastBatch.ALWAYS)
 KAFKA_4_0 = replace(KAFKA_4_3, name="4.0", version="4.0.2", since=(4, 0))

@@ -17,19 +17,17 @@ from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.in_use import require_unused
 from kcompact.errors import CorruptIndexError
 from kcompact.format.names import Suffix
-from kcompact.kernels import columns as c
-from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import (
     ExpiredSegment,
-    RetentionReason,
     certainly_expired,
     due_before_cleaning,
     due_now,
     reason_to_roll,
+    younger_record_ms,
 )
 from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
 from kcompact.swap.open_directory import OpenDirectory
@@ -85,24 +83,14 @@ def _require_old_records(plan: CleanPlan, log: PartitionLog, expired: Sequence[E
     A broker deletes it: it only looks at the end of the time index, or at the modification time of the log. So does
     the plan. But a time index has no checksum, and after the truncation of a follower it may end too low.
     """
-    retention_ms = plan.config.retention_ms
     for due in expired:
-        if due.reason is not RetentionReason.TIME or retention_ms is None:
-            continue
-        file = log.file(due.segment.log_name)
-        greatest = max(
-            (
-                part[1].max_timestamp if isinstance(part, tuple) else int(part[:, c.MAX_TIMESTAMP].max())
-                for part in tables_and_headers(file, end_position=due.segment.size_bytes)
-            ),
-            default=-1,
-        )
-        if greatest >= 0 and plan.now_ms - greatest <= retention_ms:
+        timestamp_ms = younger_record_ms(plan, due)
+        if timestamp_ms is not None:
             raise CorruptIndexError(
-                file=str(file.with_suffix(Suffix.TIME_INDEX)),
+                file=str(log.file(due.segment.log_name).with_suffix(Suffix.TIME_INDEX)),
                 problem=f"the segment counts as of {readable.time(due.segment.largest_timestamp_ms)}, past "
-                f"retention.ms {retention_ms}, but has a record of {readable.time(greatest)}, which is not; a broker "
-                "deletes it",
+                f"retention.ms {plan.config.retention_ms}, but has a record of {readable.time(timestamp_ms)}, which is "
+                "not; a broker deletes it",
                 hint="Without --apply-retention, or with --config retention.ms=-1, kcompact deletes nothing by time.",
             )
 

@@ -26,12 +26,13 @@ UP_TO_MAGIC_BYTES = 17
 OVERHEAD_BYTES = 12
 """Offset and size of a batch, before everything that the size counts."""
 LEAST_RECORD_BYTES = 14
+_GREATEST_BYTE = 127
 
 
 def broken_end(file: LogFile, position: int) -> Finding | None:
     """Return what a broker does with the bytes from a position of a last segment on; None if it finds batches there.
 
-    Raises RefusedError, StorageError.
+    Each append asks the first batch for its time. Raises RefusedError, StorageError. Rule: `LogSegment.shouldRoll`.
     """
     with file.open() as opened:
         end = opened.size_bytes
@@ -49,6 +50,15 @@ def broken_end(file: LogFile, position: int) -> Finding | None:
                     problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
                     broker_says=f"Found record size {size} {least} in file {file}",
                 )
+            if position == 0 and len(prefix) == UP_TO_MAGIC_BYTES and prefix[-1] > _GREATEST_BYTE:
+                return Finding(
+                    kind=Kind.UNLOADABLE_SEGMENT,
+                    directory=file.files.directory,
+                    file=file.path,
+                    position=position,
+                    problem=f"the first batch has the magic {prefix[-1] - 256}: a broker takes no more records",
+                    broker_says=f"IllegalArgumentException: Invalid magic used in LegacyRecord: {prefix[-1] - 256}",
+                )
             if size < LEAST_RECORD_BYTES or len(prefix) < UP_TO_MAGIC_BYTES or position + OVERHEAD_BYTES + size > end:
                 return Finding(
                     kind=Kind.TORN_END,
@@ -60,6 +70,27 @@ def broken_end(file: LogFile, position: int) -> Finding | None:
                 )
             position += OVERHEAD_BYTES + size
     return None
+
+
+def torn_closed_end(file: LogFile, position: int) -> Finding | None:
+    """Return the finding for a closed segment that ends with a part of a batch from a position on; None if it does not.
+
+    Raises RefusedError, StorageError.
+    """
+    with file.open() as opened:
+        left_bytes = opened.size_bytes - position
+        prefix = opened.read(min(UP_TO_MAGIC_BYTES, left_bytes), position)
+    size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
+    if size < LEAST_RECORD_BYTES or (len(prefix) == UP_TO_MAGIC_BYTES and OVERHEAD_BYTES + size <= left_bytes):
+        return None
+    return Finding(
+        kind=Kind.TORN_END,
+        directory=file.files.directory,
+        file=file.path,
+        position=position,
+        problem=f"{left_bytes:,} bytes at the end are no whole batch: its records, and what came after them in this "
+        "segment, are lost. Consumers go on with the next segment",
+    )
 
 
 def swap_findings(log: PartitionLog) -> Iterator[Finding]:

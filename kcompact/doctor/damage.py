@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
-from kcompact.doctor.broken_batches import broken_end, uncleanable_batches
+from kcompact.doctor.believed_index import offset_index_findings, time_index_findings
+from kcompact.doctor.broken_batches import broken_end, torn_closed_end, uncleanable_batches
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import (
     CorruptBatchError,
@@ -111,11 +112,37 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
     Raises RefusedError, StorageError.
     """
     by_place = {_place(problem): problem for problem in reversed(problems)}
+    yield from _believed_indexes(plan.log, by_place)
     for found in _uncleanable_batches(plan, problems, memory_bytes):
         known = by_place.pop((str(found.file), found.position), None)
-        yield replace(found, problem=known.problem) if isinstance(known, CorruptDataError) else found
+        torn = _broken_end(known, plan.log) if isinstance(known, CorruptBatchError) else None
+        if torn is not None:
+            yield replace(torn, broker_says=found.broker_says)
+        else:
+            yield replace(found, problem=known.problem) if isinstance(known, CorruptDataError) else found
     for problem in reversed(by_place.values()):
-        yield _broken_end(problem, plan.log) or of_error(problem, plan.log.directory)
+        finding = _broken_end(problem, plan.log) or of_error(problem, plan.log.directory)
+        version = problem.unknown_version if isinstance(problem, CorruptTransactionIndexError) else None
+        if version is not None and plan.config.release.refuses_txn_version(version):
+            says = "KafkaException: Unexpected aborted transaction version"
+            finding = replace(finding, kind=Kind.BAD_TRANSACTION_INDEX, broker_says=says)
+        yield finding
+
+
+def _believed_indexes(log: PartitionLog, by_place: dict[tuple[str, int | None], KcompactError]) -> Iterator[Finding]:
+    """Yield what a broker makes of wrong offset indexes; take the problems away that are said with it."""
+    looks = {Suffix.INDEX: offset_index_findings, Suffix.TIME_INDEX: time_index_findings}
+    for segment, (suffix, look) in product(log.segments, looks.items()):
+        file = str(log.file(segment.log_name).with_suffix(suffix))
+        of_index = [
+            place
+            for place, problem in by_place.items()
+            if isinstance(problem, CorruptIndexError) and problem.file == file
+        ]
+        if of_index and not log.is_below_start(segment) and (found := list(look(log, segment))):
+            yield from found
+            for place in of_index:
+                del by_place[place]
 
 
 def _place(problem: KcompactError) -> tuple[str, int | None]:
@@ -137,16 +164,19 @@ def _uncleanable_batches(plan: CleanPlan, problems: Sequence[KcompactError], mem
 
 
 def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
-    """Return what a broker that loads the log does at the place of a damaged batch; None if it reads on.
+    """Return what a broker does at the place of a damaged batch that is the end of a segment; None if it reads on.
 
     After an unclean shutdown the broker cuts off what is no batch. Raises RefusedError, StorageError.
     """
-    active = log.file(log.active_segment.log_name)
-    if not isinstance(problem, CorruptBatchError) or problem.position is None or problem.file != str(active):
+    if not isinstance(problem, CorruptBatchError) or problem.position is None or log.log_dir.is_running:
         return None
-    if log.recovered_from is not None or log.log_dir.is_running:
-        return None
-    return broken_end(active, problem.position)
+    for segment in log.segments:
+        file = log.file(segment.log_name)
+        is_recovered = log.recovered_from is not None and segment.base_offset >= log.recovered_from
+        if str(file) == problem.file and not is_recovered and not log.is_below_start(segment):
+            is_active = segment is log.active_segment
+            return (broken_end if is_active else torn_closed_end)(file, problem.position)
+    return None
 
 
 def of_error(problem: KcompactError, directory: Path) -> Finding:
@@ -173,9 +203,6 @@ def _kind_of(problem: KcompactError) -> tuple[Kind, str]:
     match problem:
         case CorruptBatchError():
             return Kind.DAMAGED_BATCH, ""
-        # A broker reads one of the two bytes of a version. Rule: TransactionIndex.iterable, AbortedTxn.version.
-        case CorruptTransactionIndexError() if (problem.unknown_version or 0) >= 1 << 8:
-            return Kind.BAD_TRANSACTION_INDEX, "KafkaException: Unexpected aborted transaction version"
         case CorruptIndexError():
             return Kind.LYING_INDEX, ""
         case CorruptDataError() if problem.file.endswith(Suffix.SNAPSHOT):

@@ -37,6 +37,15 @@ class Kind(Enum):
     ONLY_COPY = "only-copy", Severity.RECORDS, 8, "cp -a {dir} BACKUP"
     OFFSET_GAP = "offset-gap", Severity.RECORDS, 3, "kcompact inspect {dir}"
     TORN_END = "torn-end", Severity.RECORDS, 3, "kcompact verify {dir}"
+    LOST_END = "lost-end", Severity.RECORDS, 3, "cp -a {dir} BACKUP"
+    HIDDEN_RECORDS = "hidden-records", Severity.RECORDS, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
+    EARLY_DELETION = "early-deletion", Severity.RECORDS, 3, "kcompact verify {dir}"
+    MISSING_TOPIC_ID = (
+        "missing-topic-id",
+        Severity.RECORDS,
+        3,
+        "printf 'version: 0\\ntopic_id: {topic_id}' > {file}",
+    )
     INTERNAL_POLICY = (
         "internal-policy",
         Severity.RECORDS,
@@ -65,6 +74,9 @@ class Kind(Enum):
         3,
         "kcompact clean --rebuild-indexes --dry-run {dir}",
     )
+    UNWRITABLE_INDEX = "unwritable-index", Severity.BROKER, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
+    BAD_QUORUM_FILE = "bad-quorum-file", Severity.BROKER, 3, "ls -l {file}"
+    UNUSABLE_FUTURE = "unusable-future", Severity.BROKER, 4, "kcompact inspect {dir}"
     UNLOADABLE_SEGMENT = "unloadable-segment", Severity.BROKER, 3, "kcompact verify {dir}"
     UNKNOWN_DIRECTORY = "unknown-directory", Severity.BROKER, 4, "ls -la {dir}"
     UNKNOWN_FILE = "unknown-file", Severity.BROKER, 4, "ls -la {file}"
@@ -72,6 +84,7 @@ class Kind(Enum):
 
     # Stops its cleaner
     UNCLEANABLE_BATCH = "uncleanable-batch", Severity.CLEANER, 3, "kcompact verify {dir}"
+    CLEANER_ENDS = "cleaner-ends", Severity.CLEANER, 3, "cat {file}"
     CLEANER_DISABLED = "cleaner-disabled", Severity.CLEANER, 4, "kcompact plan {dir}"
     NEVER_DIRTY_ENOUGH = "never-dirty-enough", Severity.CLEANER, 4, "kcompact clean --force --dry-run {dir}"
     PAUSED_BY_MOVE = "paused-by-move", Severity.CLEANER, 4, "kcompact plan --explain {dir}"
@@ -92,6 +105,7 @@ class Kind(Enum):
     DAMAGED_BATCH = "damaged-batch", Severity.KCOMPACT, 3, "kcompact verify {dir}"
     LYING_INDEX = "lying-index", Severity.KCOMPACT, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
     BAD_SNAPSHOT = "bad-snapshot", Severity.KCOMPACT, 3, "kcompact verify {dir}"
+    IGNORED_CHECKPOINT = "ignored-checkpoint", Severity.KCOMPACT, 3, "cat {file}"
     CHECKPOINT_ABOVE_END = "checkpoint-above-end", Severity.KCOMPACT, 3, "kcompact verify {dir}"
     POLICY_UNKNOWN = (
         "policy-unknown",
@@ -138,8 +152,8 @@ class Finding:
     """A fact about a partition or a log directory, with the command to run next.
 
     `file` is the path of the file, if it is about one; `position` in bytes of the file, `offset` that of a record.
-    `broker_says` is what a broker's log says about it, empty if nothing. `owner`, `pid` and `topic` fill the next
-    command. `size_bytes` is that of a directory.
+    `broker_says` is what a broker's log says about it, empty if nothing. `owner`, `pid`, `topic` and `topic_id` fill
+    the next command. `size_bytes` is that of a directory.
     """
 
     kind: Kind
@@ -153,6 +167,7 @@ class Finding:
     owner: str = ""
     pid: int | None = None
     topic: str = ""
+    topic_id: str = ""
 
     @property
     def severity(self) -> Severity:
@@ -178,6 +193,7 @@ class Finding:
             owner=shell_word(self.owner or "KAFKA_USER"),
             pid=self.pid or "PID",
             topic=shell_word(self.topic or "TOPIC"),
+            topic_id=self.topic_id or "TOPIC_ID",
         )
 
 

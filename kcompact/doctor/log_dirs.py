@@ -21,8 +21,14 @@ from kcompact.config.metadata_log import METADATA_DIRECTORY, read_meta_propertie
 from kcompact.config.server_properties import runs_broker
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.errors import CorruptDataError, KcompactError
-from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
+from kcompact.errors import CorruptCheckpointError, CorruptDataError, KcompactError
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    parse_offset_checkpoint,
+)
 from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.format.properties import META_PROPERTIES, PARTITION_METADATA, MetaProperties
 from kcompact.host.access import why_not_writable
@@ -92,8 +98,8 @@ def checkpoint_findings(log_dir: Path) -> Iterator[Finding]:
             continue
         try:
             entries = parse_offset_checkpoint(read_file(file), file=str(file))
-        except CorruptDataError as error:
-            yield _bad(Kind.BAD_CHECKPOINT, file, error.problem, f"Error while reading checkpoint file {file}")
+        except CorruptCheckpointError as error:
+            yield _bad_checkpoint(file, error)
         except KcompactError as error:
             yield of_error(error, log_dir)
         else:
@@ -101,6 +107,38 @@ def checkpoint_findings(log_dir: Path) -> Iterator[Finding]:
             if unknown:
                 some = readable.some_of(list(map(str, unknown)), at_most=_NAMED)
                 yield _bad(Kind.UNKNOWN_ENTRY, file, f"names partitions that are not here: {some}", "")
+
+
+_OF_A_BAD_NUMBER = {
+    CLEANER_OFFSET_CHECKPOINT: (
+        Kind.CLEANER_ENDS,
+        "the thread of the broker's cleaner ends, and nothing is compacted any more",
+        "Error due to java.lang.NumberFormatException",
+    ),
+    RECOVERY_POINT_CHECKPOINT: (
+        Kind.IGNORED_CHECKPOINT,
+        "a broker takes 0 for all recovery points",
+        "resetting the recovery checkpoint to 0",
+    ),
+    LOG_START_OFFSET_CHECKPOINT: (
+        Kind.IGNORED_CHECKPOINT,
+        "a broker takes the first segment of each log for its start, so records that were deleted may come back",
+        "resetting to the base offset of the first segment",
+    ),
+    REPLICATION_OFFSET_CHECKPOINT: (
+        Kind.BAD_CHECKPOINT,
+        "a broker serves no partition of this directory",
+        "due to NumberFormatException",
+    ),
+}
+"""What a broker does with an entry whose number is none, and what its log says. Other damage counts as of the disk."""
+
+
+def _bad_checkpoint(file: Path, error: CorruptCheckpointError) -> Finding:
+    if not error.has_bad_number:
+        return _bad(Kind.BAD_CHECKPOINT, file, error.problem, f"Error while reading checkpoint file {file}")
+    kind, then, says = _OF_A_BAD_NUMBER[file.name]
+    return _bad(kind, file, f"{error.problem}: {then}", says)
 
 
 def shutdown_findings(log_dir: LogDir) -> Iterator[Finding]:

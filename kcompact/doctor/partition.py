@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.doctor.broken_batches import swap_findings
+from kcompact.doctor.believed_index import time_index_findings
+from kcompact.doctor.broken_batches import swap_findings, torn_closed_end
 from kcompact.doctor.damage import Tail, damage_findings, found_at_the_ends, found_by_reading, read_tail
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.settings import offset_map_findings
 from kcompact.errors import CorruptDataError, KcompactError
-from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
+from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_bases, log_name, parse_file_name
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
@@ -21,6 +23,7 @@ from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.segments import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.deletion import expired_early
 from kcompact.plan.partition import NO_HIGH_WATERMARK
 from kcompact.plan.verdict import why_paused
 from kcompact.readable import counted
@@ -54,7 +57,9 @@ def partition_findings(
         problems = [*([error] if error is not None else []), *log.damage]
         problems += found_by_reading(plan, memory_bytes) if reads_all else found_at_the_ends(plan, tails)
         yield from damage_findings(plan, problems, memory_bytes)
+        yield from _time_index_findings(plan, reads_all=reads_all)
         yield from _missing_findings(plan, tails)
+    yield from _recovery_findings(log)
     yield from _index_findings(log)
     yield from _verdict_findings(plan)
     yield from _move_findings(plan)
@@ -168,6 +173,8 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
     starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that.
     """
     log, found = plan.log, {}
+    if plan.config.compacts and log.checkpoint_offset is None:
+        tails = ()  # How far the log was cleaned is not known.
     for segment, tail in zip(log.segments, tails, strict=False):
         offset = tail.end_offset
         if tail.damage is None and offset in log.snapshots and plan.first_dirty_offset <= offset < log.end_of(segment):
@@ -185,6 +192,57 @@ def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
                 offset=tail.end_offset,
                 problem=f"ends at offset {tail.end_offset}, but the next segment begins at {after.base_offset}: the "
                 f"offsets between are missing, unless the topic was compacted before",
+            )
+
+
+def _recovery_findings(log: PartitionLog) -> Iterator[Finding]:
+    """Yield what a broker that recovers the log cuts off, if more than a torn batch at the end is lost with it.
+
+    Raises RefusedError, StorageError.
+    """
+    last = log.active_segment
+    if log.recovered_from is None:
+        return
+    file_bytes, cut_at = log.file(last.log_name).identity().size_bytes, last.size_bytes
+    later = [base for base in log_bases(log.files.names()) if base > last.base_offset]
+    torn = torn_closed_end(log.file(last.log_name), cut_at) if cut_at < file_bytes else None
+    high_watermark = (log.log_dir.high_watermarks or {}).get(log.topic_partition, 0)
+    if later or (cut_at < file_bytes and torn is None) or high_watermark > log.log_end_offset:
+        deleted = f", and deletes {counted(len(later), 'later segment')}" if later else ""
+        yield Finding(
+            kind=Kind.TORN_END,
+            directory=log.directory,
+            file=log.directory / last.log_name,
+            position=cut_at,
+            offset=log.log_end_offset,
+            problem=f"a broker that starts cuts off {file_bytes - cut_at:,} bytes from offset {log.log_end_offset} on"
+            f"{deleted}; records that were replicated, or can still be read, are among them",
+            broker_says=f"Corruption found in segment {last.base_offset}, truncating to offset {log.log_end_offset}",
+        )
+
+
+def _time_index_findings(plan: CleanPlan, *, reads_all: bool) -> Iterator[Finding]:
+    """Yield what the ends of time indexes make a broker believe. Headers are read with `reads_all`, or after zeros."""
+    active = plan.log.active_segment
+    if not plan.log.damage:
+        yield from time_index_findings(plan.log, active)
+    if not (reads_all or any(segment.ends_in_zeros for segment in plan.log.segments)):
+        return
+    with suppress(CorruptDataError):  # It is reported as damage.
+        for segment, timestamp_ms in expired_early(plan):
+            counts_as = f"counts as one of {readable.time(segment.largest_timestamp_ms)}"
+            way_out = ""
+            if segment.ends_in_zeros:
+                counts_as += ", because the file ends in zeros"
+                way_out = "; cut them off (truncate), or let kcompact clean --rebuild-indexes build the file again"
+            yield Finding(
+                kind=Kind.EARLY_DELETION,
+                directory=plan.log.directory,
+                file=plan.log.file(segment.log_name).path.with_suffix(Suffix.TIME_INDEX),
+                offset=segment.base_offset,
+                problem=f"the segment {counts_as}: retention.ms deletes it, with a record of "
+                f"{readable.time(timestamp_ms)} in it{way_out}",
+                broker_says="due to log retention time",
             )
 
 

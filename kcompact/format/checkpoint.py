@@ -22,6 +22,7 @@ from kcompact.errors import CorruptCheckpointError
 from kcompact.format.names import TopicPartition
 from kcompact.format.text_lines import (
     INT_MAX,
+    INT_MIN,
     LONG_MAX,
     LONG_MIN,
     NEWER_FILE,
@@ -61,7 +62,7 @@ def parse_offset_checkpoint(data: bytes, *, file: str) -> dict[TopicPartition, i
         return plain
 
     def entry(words: list[str]) -> tuple[TopicPartition, int]:
-        partition = parse_integer(words[1], low=0, high=INT_MAX, what="partition")
+        partition = parse_integer(words[1], low=INT_MIN, high=INT_MAX, what="partition")
         return TopicPartition(words[0], partition), parse_integer(words[2], low=LONG_MIN, high=LONG_MAX, what="offset")
 
     return dict(_parse_checkpoint(data, entry, words=3, file=file))
@@ -219,7 +220,9 @@ def _parse_checkpoint(
         try:
             found.append(entry(split))
         except ValueError as error:
-            raise malformed(file, number, str(error)) from None
+            bad_number = malformed(file, number, str(error))
+            bad_number.has_bad_number = True
+            raise bad_number from None
     if declared != len(found):
         raise malformed(file, 2, f"{declared} entries declared, {len(found)} found")
     return found

@@ -223,6 +223,10 @@ class PartitionLog:
         following = bisect.bisect_right(self.segments, offset, key=lambda each: each.base_offset)
         return self.segments[following - 1] if following else None
 
+    def is_below_start(self, segment: Segment) -> bool:
+        """Return whether a closed segment has only records that were deleted: a broker is about to delete it."""
+        return segment is not self.active_segment and self.end_of(segment) <= self.log_start_offset
+
     def end_of(self, segment: Segment) -> int:
         """Return the end offset of `segment`: the next segment's base offset, or the log end offset."""
         following = bisect.bisect_right(self.segments, segment.base_offset, key=lambda other: other.base_offset)

@@ -39,6 +39,16 @@ def read_time_index(file: LogFile, *, tolerant: bool = False) -> Sequence[TimeEn
     return index.parse_time_index(data, base_offset=file.base_offset, file=str(file), tolerant=tolerant)
 
 
+def last_time_slot(file: LogFile) -> TimeEntry:
+    """Return the last slot of a `.timeindex` that has one, which a broker takes unseen. Raises StorageError.
+
+    Rule: TimeIndex.lastEntryFromIndexFile.
+    """
+    with file.open() as opened:
+        position = opened.size_bytes // index.TIME_ENTRY_BYTES * index.TIME_ENTRY_BYTES - index.TIME_ENTRY_BYTES
+        return TimeEntry._make(index.TIME_ENTRY_STRUCT.unpack(opened.read(index.TIME_ENTRY_BYTES, position)))
+
+
 def read_entries(file: LogFile, entry_bytes: int) -> bytes:
     """Return the bytes of an `.index` or a `.timeindex`; of a large one without the zeros at its end.
 

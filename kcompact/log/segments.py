@@ -15,7 +15,7 @@ from kcompact.format.names import Suffix, Temporary, parse_file_names
 from kcompact.log.broker_recovery import recovered_segments
 from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
-from kcompact.log.index_files import build_indexes, read_time_index
+from kcompact.log.index_files import build_indexes, last_time_slot, read_time_index
 from kcompact.log.offset_index import index_or_log, last_indexed_position
 from kcompact.notes import Note, NoteCode
 
@@ -24,10 +24,11 @@ from kcompact.notes import Note, NoteCode
 class Segment:
     """A segment: its files, the sizes of its indexes, its first header. Timestamps are Unix milliseconds.
 
-    `largest_timestamp_ms` is that of the last time index entry, or the modification time of the `.log` when the time
-    index is empty; Kafka's planner uses the same value and does not read the records. `first_batch_max_timestamp_ms`
-    is None for an empty segment. `files` starts with the `.log`. A segment that a broker recovers has only this file,
-    because the broker makes new indexes, and `size_bytes` is what the broker keeps of it.
+    `largest_timestamp_ms` is that of the last slot of the time index, or the modification time of the `.log` when the
+    time index is empty; Kafka's planner uses the same value and does not read the records. It is 0 if the time index
+    `ends_in_zeros`. `first_batch_max_timestamp_ms` is None for an empty segment. `files` starts with the `.log`. A
+    segment that a broker recovers has only this file, because the broker makes new indexes, and `size_bytes` is what
+    the broker keeps of it.
     """
 
     base_offset: int
@@ -38,6 +39,7 @@ class Segment:
     first_batch_max_timestamp_ms: int | None
     last_modified_ms: int
     files: tuple[FileIdentity, ...]
+    ends_in_zeros: bool = False
 
     @property
     def log_name(self) -> str:
@@ -87,6 +89,8 @@ class SegmentReader:
             indexes = self._indexes(log, files)
         except CorruptIndexError as problem:
             self.damage.append(index_or_log(problem, log))
+            if indexes.time_index_bytes:
+                indexes = indexes._replace(last_timestamp=last_time_slot(log.with_suffix(Suffix.TIME_INDEX)).timestamp)
         except CorruptDataError as problem:
             self.damage.append(problem)
         return _segment(base_offset, files, indexes, first_max_timestamp)
@@ -157,9 +161,11 @@ class SegmentReader:
             offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
             times = index.parse_time_index(time_index, base_offset=log.base_offset, file=str(log))
             return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
-        is_empty = not files[Suffix.TIME_INDEX].size_bytes
-        times = () if is_empty else read_time_index(log.with_suffix(Suffix.TIME_INDEX))
-        return _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), _last_timestamp(times))
+        time_index_bytes = _size_of(files, Suffix.TIME_INDEX)
+        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX)) if time_index_bytes else ()
+        ends_in_zeros = len(times) * index.TIME_ENTRY_BYTES < time_index_bytes
+        last_timestamp = 0 if ends_in_zeros else _last_timestamp(times)
+        return _Indexes(_size_of(files, Suffix.INDEX), time_index_bytes, last_timestamp, ends_in_zeros)
 
     def read_active(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int]:
         """Return the active segment and the offset after its last batch, or the segment's base offset without a batch.
@@ -203,6 +209,7 @@ def _segment(
         first_batch_max_timestamp_ms=first_max_timestamp,
         last_modified_ms=log.mtime_ms,
         files=tuple(files[suffix] for suffix in Suffix if suffix in files),
+        ends_in_zeros=indexes.ends_in_zeros,
     )
 
 
@@ -212,6 +219,7 @@ class _Indexes(NamedTuple):
     index_bytes: int
     time_index_bytes: int
     last_timestamp: int
+    ends_in_zeros: bool = False
 
 
 _ENTRY_BYTES = {Suffix.INDEX: index.OFFSET_ENTRY_BYTES, Suffix.TIME_INDEX: index.TIME_ENTRY_BYTES}

@@ -1,4 +1,4 @@
-"""Which whole segments a broker would delete now, or after a cleaning, by log start, size and time. Pure.
+"""Which whole segments a broker would delete now, or after a cleaning, by log start, size and time.
 
 A broker deletes old segments again and again: of all compacted logs its cleaner thread does, after each cleaning of any
 log; of all others its log manager does. So only the log that a broker cleans first is cleaned before it loses segments.
@@ -13,11 +13,14 @@ Rules: `LogCleaner.CleanerThread.cleanFilthiestLog`, `UnifiedLog.deleteOldSegmen
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from kcompact.config.settings import TopicConfig
+from kcompact.format import index
+from kcompact.kernels import columns as c
+from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, planned_again
@@ -78,10 +81,7 @@ def _past_retention(
                 return
             past.append(ExpiredSegment(segment=remaining.pop(0), end_offset=ends[len(past)], reason=reason))
 
-    def is_below_start(segment: Segment) -> bool:
-        return segment is not log.active_segment and log.end_of(segment) <= log.log_start_offset
-
-    take(RetentionReason.LOG_START, is_below_start)
+    take(RetentionReason.LOG_START, log.is_below_start)
     if config.cleanup_policy is not None and "delete" in config.cleanup_policy:
         most_bytes, most_ms = _limit(config.retention_bytes), _limit(config.retention_ms)
         excess_bytes = sum(segment.size_bytes for segment in remaining) - most_bytes
@@ -98,6 +98,38 @@ def _past_retention(
         if most_ms >= 0:
             take(RetentionReason.TIME, lambda segment: now_ms - segment.largest_timestamp_ms > most_ms)
     return past
+
+
+def expired_early(plan: CleanPlan) -> Iterator[tuple[Segment, int]]:
+    """Yield the segments that a broker deletes by `retention.ms` for a wrong time, and the time of a younger record.
+
+    A broker only looks at the end of the time index, or at the modification time of the log. The active segment counts
+    too. Only the headers of what is due are read. Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    log = plan.log
+    for due in _past_retention(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark):
+        timestamp = younger_record_ms(plan, due)
+        if timestamp is not None:
+            yield due.segment, timestamp
+
+
+def younger_record_ms(plan: CleanPlan, due: ExpiredSegment) -> int | None:
+    """Return the greatest time in a segment that is past `retention.ms`; None if that is past it too.
+
+    Raises as `expired_early`.
+    """
+    retention_ms = plan.config.retention_ms
+    if due.reason is not RetentionReason.TIME or retention_ms is None:
+        return None
+    file = plan.log.file(due.segment.log_name)
+    greatest = max(
+        (
+            part[1].max_timestamp if isinstance(part, tuple) else int(part[:, c.MAX_TIMESTAMP].max())
+            for part in tables_and_headers(file, end_position=due.segment.size_bytes)
+        ),
+        default=index.NO_TIMESTAMP,
+    )
+    return greatest if greatest >= 0 and plan.now_ms - greatest <= retention_ms else None
 
 
 def _limit(value: int | None) -> int:

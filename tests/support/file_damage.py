@@ -1,7 +1,7 @@
 """Damage to single files of a log directory: each way in which a file can be wrong, for files of every kind.
 
-    for kind, paths in files_of(log_dir).items():
-        damage(rng.choice(paths), "cut", rng)
+for kind, paths in files_of(log_dir).items():
+    damage(rng.choice(paths), "cut", rng)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TEXTS = ("-checkpoint", ".metadata", "quorum-state", "meta.properties", ".kafka_
 
 
 def files_of(log_dir: Path) -> dict[str, list[Path]]:
-    """Return the files of a log directory and of its partitions by kind: the suffix of a segment's file, or the name."""
+    """Return the files of a log directory and its partitions by kind: the suffix of a segment's file, or the name."""
     found: dict[str, list[Path]] = defaultdict(list)
     for path in sorted([*log_dir.glob("*"), *log_dir.glob("*/*")]):
         if path.is_file() and path.name != ".lock":
@@ -94,6 +94,20 @@ def _of_another_version(path: Path, rng: random.Random) -> str:
     return f"byte {place} is {data[place] if place < len(data) else None}"
 
 
+def _mistyped(path: Path, rng: random.Random) -> str:
+    """In a text a letter for a digit of the last line, elsewhere another byte for one."""
+    data = bytearray(path.read_bytes())
+    digits = [place for place, byte in enumerate(data) if chr(byte).isdigit() or not path.name.endswith(TEXTS)]
+    last_line = bytes(data).rstrip(b"\n").rfind(b"\n") if path.name.endswith(TEXTS) else -1
+    digits = [place for place in digits if place > last_line]
+    if not digits:
+        return "no digit"
+    place = rng.choice(digits)
+    data[place] = ord("x")
+    path.write_bytes(data)
+    return f"x at {place}"
+
+
 def _padded(path: Path, rng: random.Random) -> str:
     size = rng.choice([1, 12, 24, 100, 4096]) * rng.choice([1, ENTRY_BYTES.get(path.suffix, 1)])
     path.write_bytes(path.read_bytes() + bytes(size))
@@ -132,6 +146,7 @@ DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {
     "flipped": _flipped,
     "repeated": _repeated,
     "version": _of_another_version,
+    "mistyped": _mistyped,
     "padded": _padded,
     "zeroed": _zeroed,
     "time": _of_another_time,

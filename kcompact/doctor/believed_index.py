@@ -1,0 +1,192 @@
+"""What a broker does with an index that contradicts its log: it believes the index.
+
+A broker that starts checks no entry. A look-up takes the last entry at or below an offset, by bisection of all slots of
+the file, and looks for the batch from its position on. What lies before that position is not found:
+
+    batches   0      9     17      24      34
+    entries          9     24 (wrong: it has the position of 34)
+                                  ^^^^^^^ a consumer that asks for 24 to 33 gets 34
+
+In the last segment the last entry also decides where the log ends. Nothing is appended to an index whose last entry is
+above the new offset.
+Rules: `AbstractIndex.indexSlotRangeFor`, `LogSegment.translateOffset`, `LogSegment.readNextOffset`,
+`FileRecords.searchForOffsetFromPosition`, `OffsetIndex.append`, `TimeIndex.maybeAppend`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from kcompact.doctor.broken_batches import OVERHEAD_BYTES, UP_TO_MAGIC_BYTES, broken_end
+from kcompact.doctor.findings import Finding, Kind
+from kcompact.errors import CorruptBatchError
+from kcompact.format import index
+from kcompact.format.batch import HEADER_BYTES
+from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.log.directory import PartitionLog
+from kcompact.log.files import LogFile, OpenFile
+from kcompact.log.index_files import MAX_ENTRIES_BYTES, last_time_slot
+from kcompact.log.segment_reader import headers
+from kcompact.log.segments import Segment
+from kcompact.readable import counted
+
+_WARM_SLOTS = 8192 // index.OFFSET_ENTRY_BYTES
+"""A look-up begins with so many slots at the end of an index. Rule: `AbstractIndex.warmEntries`."""
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+
+Slot = tuple[int, int]
+"""A relative offset and a position."""
+
+
+def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding]:
+    """Yield what a broker makes of the `.index` of a segment. Raises RefusedError, StorageError."""
+    file = log.file(segment.log_name)
+    slots = _slots(file.with_suffix(Suffix.INDEX))
+    finding = partial(Finding, directory=log.directory, file=file.path.with_suffix(Suffix.INDEX))
+    positions, end_offset = _batches(file, segment.base_offset)
+    is_last = segment is log.active_segment
+    behind = [slot[0] + segment.base_offset for slot in slots if slot[1] >= segment.size_bytes]
+    yield from _lost_end(log, segment, Suffix.INDEX, behind, end_offset)
+    starts = {position for _, position in positions}
+    hidden = []
+    for offset, position in positions:
+        found = _looked_up(slots, offset - segment.base_offset)
+        if found > position or found not in starts:
+            hidden.append(offset)
+    if hidden:
+        problem = (
+            f"leads to wrong places: of {counted(len(positions), 'batch', 'batches')} a consumer that asks for one "
+            f"does not find {len(hidden)}, the first at offset {hidden[0]}"
+        )
+        yield finding(kind=Kind.HIDDEN_RECORDS, offset=hidden[0], problem=problem)
+    if is_last:
+        yield from _end_findings(log, segment, slots, end_offset)
+
+
+def _slots(file: LogFile) -> list[Slot]:
+    """Return all slots of an `.index`, as a broker sees them: also what follows the entries."""
+    with file.open() as opened:
+        size_bytes = min(opened.size_bytes, MAX_ENTRIES_BYTES) // index.OFFSET_ENTRY_BYTES * index.OFFSET_ENTRY_BYTES
+        return list(index.OFFSET_ENTRY_STRUCT.iter_unpack(opened.read(size_bytes, 0)))
+
+
+def _lost_end(
+    log: PartitionLog, segment: Segment, suffix: Suffix, offsets: Iterable[int], end_offset: int
+) -> Iterator[Finding]:
+    """Yield a finding if an index has entries for offsets behind the end of its log.
+
+    If the broker was stopped at the end of the log, or another segment has the offset, the entry is wrong.
+    """
+    if segment is log.active_segment:
+        stopped_at = (log.log_dir.recovery_points or {}).get(log.topic_partition)
+        limit = end_offset if log.log_dir.is_clean_shutdown and stopped_at == end_offset else MAX_OFFSET
+    else:
+        limit = log.end_of(segment)
+    offset = next((each for each in offsets if end_offset <= each < limit), None)
+    if offset is not None:
+        yield Finding(
+            kind=Kind.LOST_END,
+            directory=log.directory,
+            file=log.file(segment.log_name).path.with_suffix(suffix),
+            offset=end_offset,
+            problem=f"has an entry for offset {offset}, but the log has {segment.size_bytes:,} bytes and ends at "
+            f"offset {end_offset}. Kafka writes an entry after its batch: unless the entry is wrong, the log has lost "
+            "its end, and this file is the proof",
+        )
+
+
+def _batches(file: LogFile, base_offset: int) -> tuple[list[tuple[int, int]], int]:
+    """Return for each batch the first offset that it answers for and its position, and the end offset."""
+    found, end_offset = [], base_offset
+    try:
+        for position, header in headers(file):
+            found.append((end_offset, position))
+            end_offset = header.next_offset
+    except CorruptBatchError:  # What lies behind it is told as damage.
+        pass
+    return found, end_offset
+
+
+def _looked_up(slots: Sequence[Slot], relative_offset: int) -> int:
+    """Return the position at which a broker begins to look for an offset."""
+    first_warm = max(0, len(slots) - 1 - _WARM_SLOTS)
+    if not slots:
+        return 0
+    if slots[first_warm][0] < relative_offset:
+        low, high = first_warm, len(slots) - 1
+    elif slots[0][0] > relative_offset:
+        return 0
+    else:
+        low, high = 0, first_warm
+    while low < high:
+        middle = (low + high + 1) // 2
+        if slots[middle][0] == relative_offset:
+            return slots[middle][1]
+        low, high = (low, middle - 1) if slots[middle][0] > relative_offset else (middle, high)
+    return slots[low][1]
+
+
+def _end_findings(log: PartitionLog, segment: Segment, slots: Sequence[Slot], end_offset: int) -> Iterator[Finding]:
+    """Yield where a broker finds no end of the log, another one, or cannot append."""
+    file = log.file(segment.log_name)
+    last = slots[-1][0] if slots else 0
+    position = _looked_up(slots, last)
+    broken = broken_end(file, position) if 0 <= position < segment.size_bytes else None
+    if broken is not None and broken.kind is Kind.UNLOADABLE_SEGMENT:
+        yield broken
+        return
+    with file.open() as opened:
+        end = _end_from(opened, position, segment.base_offset, segment.base_offset + last)
+    finding = partial(Finding, directory=log.directory, file=file.path.with_suffix(Suffix.INDEX))
+    if end != end_offset:
+        problem = (
+            f"its last entry leads a broker to offset {end} as the end of the log, which is {end_offset}: it appends "
+            "there, and what it appends is not found, or hides what is there"
+        )
+        yield finding(kind=Kind.LOST_END, offset=min(end, end_offset), problem=problem)
+    elif segment.base_offset + last >= end_offset and last > 0:
+        yield _unwritable(file.with_suffix(Suffix.INDEX), segment.base_offset + last, end_offset)
+
+
+def _end_from(opened: OpenFile, position: int, base_offset: int, sought: int) -> int:
+    """Return the end of the log that a broker reads from a position on, after the first batch with an offset."""
+    end_offset, is_found = base_offset, False
+    while 0 <= position < opened.size_bytes - UP_TO_MAGIC_BYTES:
+        data = opened.read(HEADER_BYTES, position)
+        first, size = struct.unpack_from(">qi", data)
+        position += OVERHEAD_BYTES + size
+        if position > opened.size_bytes:
+            break
+        magic = data[UP_TO_MAGIC_BYTES - 1]
+        last = first
+        if magic >= 2 and len(data) >= 27:
+            last += _LAST_OFFSET_DELTA.unpack_from(data, 23)[0]
+        is_found = is_found or last >= sought
+        end_offset = last + 1 if is_found else end_offset
+    return end_offset
+
+
+def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding]:
+    """Yield what a broker makes of the end of the `.timeindex` of a segment. Raises RefusedError, StorageError."""
+    if not segment.time_index_bytes or not segment.has(Suffix.TIME_INDEX):
+        return
+    file = log.file(segment.log_name)
+    offset = segment.base_offset + last_time_slot(file.with_suffix(Suffix.TIME_INDEX)).relative_offset
+    end_offset = _batches(file, segment.base_offset)[1]
+    yield from _lost_end(log, segment, Suffix.TIME_INDEX, [offset], end_offset)
+    if segment is log.active_segment and offset > end_offset:
+        yield _unwritable(file.with_suffix(Suffix.TIME_INDEX), offset, end_offset)
+
+
+def _unwritable(file: LogFile, offset: int, end_offset: int) -> Finding:
+    return Finding(
+        kind=Kind.UNWRITABLE_INDEX,
+        directory=file.files.directory,
+        file=file.path,
+        offset=offset,
+        problem=f"its last entry is for offset {offset}, and the log ends at {end_offset}: a broker cannot add the "
+        "next one, so it takes no more records",
+        broker_says="InvalidOffsetException: Attempt to append an offset",
+    )
