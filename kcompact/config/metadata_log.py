@@ -114,8 +114,9 @@ class ClusterMetadata:
     ids of the log directories that a broker registered. `feature_levels` has the levels of the features that the
     cluster has agreed on.
 
-    `snapshot` is the one that the state is based on; None when the log was replayed from offset 0. `topics_by_id` has
-    the same topics as `topics`, which has them by name.
+    `snapshot` is the one that the state is based on; None when the log was replayed from offset 0. `damage` is that of
+    the newest snapshot, which a broker loads first. `topics_by_id` has the same topics as `topics`, which has them by
+    name.
     """
 
     directory: Path
@@ -127,6 +128,7 @@ class ClusterMetadata:
     log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     feature_levels: Mapping[str, int] = field(default_factory=dict)
     snapshot: MetadataSnapshotName | None = None
+    damage: CorruptDataError | None = None
     notes: tuple[Note, ...] = ()
     topics_by_id: Mapping[str, ClusterTopic] = field(init=False, repr=False, compare=False)
 
@@ -181,6 +183,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         log_dirs=state.log_dirs,
         feature_levels=state.feature_levels,
         snapshot=snapshot,
+        damage=damage,
         notes=tuple(notes),
     )
 

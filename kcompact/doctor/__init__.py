@@ -10,6 +10,9 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `inspec
     partition    one partition: leftovers, missing segments, times, space, and why it is not cleaned
     damage       damaged batches, indexes and small files of one partition
     broken_batches   what a broker and its cleaner do with bytes that are no batch
+    believed_index   what a broker does with an index that contradicts its log
+    recovery     what a broker cuts off when it recovers a log
+    quorum       the files of a KRaft quorum
     outage       whether a broker was down for so long that deleted keys may come back
     settings     settings that the broker refuses, that fight each other, or that keep the cleaner from working
 """

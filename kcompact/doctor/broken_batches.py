@@ -72,23 +72,28 @@ def broken_end(file: LogFile, position: int) -> Finding | None:
     return None
 
 
-def torn_closed_end(file: LogFile, position: int) -> Finding | None:
+def torn_closed_end(file: LogFile, position: int, end_offset: int) -> Finding | None:
     """Return the finding for a closed segment that ends with a part of a batch from a position on; None if it does not.
 
+    `end_offset` is that of the batches before. What has no header is not known to be a part of a batch.
     Raises RefusedError, StorageError.
     """
     with file.open() as opened:
         left_bytes = opened.size_bytes - position
         prefix = opened.read(min(UP_TO_MAGIC_BYTES, left_bytes), position)
-    size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
-    if size < LEAST_RECORD_BYTES or (len(prefix) == UP_TO_MAGIC_BYTES and OVERHEAD_BYTES + size <= left_bytes):
+    if len(prefix) < UP_TO_MAGIC_BYTES:
+        return None
+    offset, size = struct.unpack_from(">qi", prefix)
+    is_batch = offset >= end_offset and size >= LEAST_RECORD_BYTES and prefix[-1] <= _LATEST_MAGIC
+    if not is_batch or OVERHEAD_BYTES + size <= left_bytes:
         return None
     return Finding(
         kind=Kind.TORN_END,
         directory=file.files.directory,
         file=file.path,
         position=position,
-        problem=f"{left_bytes:,} bytes at the end are no whole batch: its records, and what came after them in this "
+        offset=offset,
+        problem=f"{left_bytes:,} bytes at the end are a part of a batch: its records, and what came after them in this "
         "segment, are lost. Consumers go on with the next segment",
     )
 

@@ -89,19 +89,26 @@ def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:
 def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactError]:
     """Return the damage that the ends of the segments and the small files show. Raises StorageError, RefusedError."""
     found: list[KcompactError] = [tail.damage for tail in tails if tail.damage is not None]
-    parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
-    for name, parse in parsers.items():
-        file = plan.log.file(name)
-        if file.exists():
-            try:
-                parse(file.read(), file=str(file))
-            except (CorruptDataError, UnsupportedError) as problem:
-                found.append(problem)
+    found += small_file_problems(plan.log)
     for segment in plan.log.segments:
         if segment.has(Suffix.TXN_INDEX):
             try:
                 read_transaction_index(plan.log.file(segment.log_name).with_suffix(Suffix.TXN_INDEX))
             except CorruptDataError as problem:
+                found.append(problem)
+    return found
+
+
+def small_file_problems(log: PartitionLog) -> list[KcompactError]:
+    """Return what is wrong with the files of a partition that are no segments. Raises StorageError, RefusedError."""
+    found: list[KcompactError] = []
+    parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
+    for name, parse in parsers.items():
+        file = log.file(name)
+        if file.exists():
+            try:
+                parse(file.read(), file=str(file))
+            except (CorruptDataError, UnsupportedError) as problem:
                 found.append(problem)
     return found
 
@@ -174,8 +181,9 @@ def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
         file = log.file(segment.log_name)
         is_recovered = log.recovered_from is not None and segment.base_offset >= log.recovered_from
         if str(file) == problem.file and not is_recovered and not log.is_below_start(segment):
-            is_active = segment is log.active_segment
-            return (broken_end if is_active else torn_closed_end)(file, problem.position)
+            if segment is log.active_segment:
+                return broken_end(file, problem.position)
+            return torn_closed_end(file, problem.position, segment.base_offset)
     return None
 
 

@@ -31,6 +31,7 @@ from kcompact.doctor.log_dirs import (
 from kcompact.doctor.names import directory_findings
 from kcompact.doctor.outage import outage_findings
 from kcompact.doctor.partition import nothing_else_findings, partition_findings
+from kcompact.doctor.quorum import quorum_findings
 from kcompact.doctor.settings import (
     assumption_findings,
     broker_config_findings,
@@ -94,6 +95,7 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
             with storage_errors(log_dir):
                 partitions += partitions_in(log_dir, topics=options.topics)
                 found += _log_dir_findings(log_dir, identities, checkpoints)
+                found += quorum_findings(log_dir, brokers[log_dir])
         except KcompactError as problem:
             found.append(of_error(problem, log_dir))
     if options.topics and not partitions:
@@ -178,10 +180,10 @@ def _all_partitions(
     found: list[Finding] = []
 
     def visit(directory: Path) -> None:
+        if directory.name == METADATA_DIRECTORY:
+            return
         problem = configs[directory].problem
-        if problem is not None and not (
-            isinstance(problem, CorruptDataError) and problem.file.endswith(META_PROPERTIES)
-        ):
+        if problem is not None and not _is_of_the_log_dir(problem):
             found.append(of_error(problem, directory))
         if nothing_else := list(nothing_else_findings(directory)):
             found.extend(nothing_else)
@@ -196,6 +198,14 @@ def _all_partitions(
     for _ in walk_partitions(partitions, visit, failed):
         yield from found
         found.clear()
+
+
+def _is_of_the_log_dir(problem: KcompactError) -> bool:
+    """Return whether a problem of many partitions is said once: that of `meta.properties`, or of the metadata log."""
+    if not isinstance(problem, CorruptDataError):
+        return False
+    file = Path(problem.file)
+    return file.name == META_PROPERTIES or file.parent.name == METADATA_DIRECTORY
 
 
 def _examined_by(configured: Configured, directory: Path) -> Configured:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from kcompact import readable
 from kcompact.doctor.believed_index import time_index_findings
-from kcompact.doctor.broken_batches import swap_findings, torn_closed_end
+from kcompact.doctor.broken_batches import swap_findings
 from kcompact.doctor.damage import Tail, damage_findings, found_at_the_ends, found_by_reading, read_tail
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
+from kcompact.doctor.recovery import recovery_findings
 from kcompact.doctor.settings import offset_map_findings
 from kcompact.errors import CorruptDataError, KcompactError
-from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_bases, log_name, parse_file_name
+from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
@@ -59,7 +60,7 @@ def partition_findings(
         yield from damage_findings(plan, problems, memory_bytes)
         yield from _time_index_findings(plan, reads_all=reads_all)
         yield from _missing_findings(plan, tails)
-    yield from _recovery_findings(log)
+    yield from recovery_findings(log)
     yield from _index_findings(log)
     yield from _verdict_findings(plan)
     yield from _move_findings(plan)
@@ -145,10 +146,12 @@ def _missing_findings(plan: CleanPlan, tails: Sequence[Tail]) -> Iterator[Findin
     log = plan.log
     known = {int(Path(each.file).stem) for each in log.damage if each.file.endswith(Suffix.LOG)}
     known |= {*deleted_segments(log.deleted)}
+    start_offset = (log.log_dir.log_start_offsets or {}).get(log.topic_partition, 0)
+    before_start = max((each.base_offset for each in log.segments if each.base_offset <= start_offset), default=0)
     missing = {
         name.base_offset: each.name
         for each in log.orphans
-        if (name := parse_file_name(each.name)) and name.base_offset not in known
+        if (name := parse_file_name(each.name)) and before_start <= name.base_offset not in known
     }
     if log.log_dir.is_clean_shutdown and not log.damage:
         missing |= _named_by_snapshots(plan, tails)
@@ -193,32 +196,6 @@ def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
                 problem=f"ends at offset {tail.end_offset}, but the next segment begins at {after.base_offset}: the "
                 f"offsets between are missing, unless the topic was compacted before",
             )
-
-
-def _recovery_findings(log: PartitionLog) -> Iterator[Finding]:
-    """Yield what a broker that recovers the log cuts off, if more than a torn batch at the end is lost with it.
-
-    Raises RefusedError, StorageError.
-    """
-    last = log.active_segment
-    if log.recovered_from is None:
-        return
-    file_bytes, cut_at = log.file(last.log_name).identity().size_bytes, last.size_bytes
-    later = [base for base in log_bases(log.files.names()) if base > last.base_offset]
-    torn = torn_closed_end(log.file(last.log_name), cut_at) if cut_at < file_bytes else None
-    high_watermark = (log.log_dir.high_watermarks or {}).get(log.topic_partition, 0)
-    if later or (cut_at < file_bytes and torn is None) or high_watermark > log.log_end_offset:
-        deleted = f", and deletes {counted(len(later), 'later segment')}" if later else ""
-        yield Finding(
-            kind=Kind.TORN_END,
-            directory=log.directory,
-            file=log.directory / last.log_name,
-            position=cut_at,
-            offset=log.log_end_offset,
-            problem=f"a broker that starts cuts off {file_bytes - cut_at:,} bytes from offset {log.log_end_offset} on"
-            f"{deleted}; records that were replicated, or can still be read, are among them",
-            broker_says=f"Corruption found in segment {last.base_offset}, truncating to offset {log.log_end_offset}",
-        )
 
 
 def _time_index_findings(plan: CleanPlan, *, reads_all: bool) -> Iterator[Finding]:

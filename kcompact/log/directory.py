@@ -351,7 +351,8 @@ def read_log(
     segments, log_end_offset = reader.read_all(
         bases, found.segment_files, recovered_from, is_growing=log_dir.is_running
     )
-    damage = [*reader.damage, *_lost_logs(directory, log_dir, found)]
+    log_start_offset = max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0])
+    damage = [*reader.damage, *_lost_logs(directory, log_dir, found, bases, partition)]
     damage += _lost_end(log_dir, partition, log_end_offset, recovered_from=recovered_from)
     return PartitionLog(
         files=files,
@@ -359,7 +360,7 @@ def read_log(
         log_dir=log_dir,
         segments=segments,
         snapshots=found.snapshots,
-        log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
+        log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
         recovered_from=recovered_from,
@@ -542,17 +543,22 @@ def _lost_end(
     return damage
 
 
-def _lost_logs(directory: Path, log_dir: LogDir, found: _Listing) -> list[CorruptDataError]:
+def _lost_logs(
+    directory: Path, log_dir: LogDir, found: _Listing, bases: Sequence[int], partition: TopicPartition
+) -> list[CorruptDataError]:
     """Return the damage of segments of which both indexes are there, but no `.log` of any name: half a copy.
 
-    A single index can be left of a deletion; a broker deletes it. A running broker may be deleting the segment.
+    What a segment below the log start had was deleted. A single index can be left of a deletion; a broker deletes
+    it. A running broker may be deleting the segment.
     """
     damage: list[CorruptDataError] = []
     if log_dir.is_running:
         return damage
+    start_offset = (log_dir.log_start_offsets or {}).get(partition, 0)
     for base, files in sorted(found.segment_files.items()):
         log = log_name(base)
         is_deleted = any(name.startswith(log) for name in (*found.deleted, *found.leftovers))
+        is_deleted |= any(base < other <= start_offset for other in bases)
         if Suffix.INDEX in files and Suffix.TIME_INDEX in files and Suffix.LOG not in files and not is_deleted:
             problem = "is missing, but its indexes are there: this is half a copy, or the segment is lost"
             hint = f"Copy this file again, or restore the partition. If it is lost for good, remove {log[:-4]}.*"

@@ -137,7 +137,14 @@ def plan_despite_damage(
     try:
         plan = make_plan(directory, config, options, log_dir=log_dir, moves=moves)
     except (CorruptDataError, UnsupportedError) as problem:
-        log = replace(read_log(directory, log_dir=log_dir), moves=tuple(moves))
+        log = read_log(
+            directory,
+            log_dir=log_dir,
+            rebuild_indexes=options.rebuild_indexes,
+            index_interval_bytes=config.index_interval_bytes,
+            as_recovered=options.unclean,
+        )
+        log = replace(log, moves=tuple(moves))
         plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
         return plan, problem
     return plan, plan.log.damage[0] if plan.log.damage else None

@@ -183,7 +183,8 @@ def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
     if Severity.RECORDS in kinds and not list(losses(sound, damaged)):
         wrong.append(f"wrong: loses records, {kinds[Severity.RECORDS].word}")
     for each in found:
-        if each.kind is Kind.UNCLEANABLE_BATCH and each.directory.name in damaged["log_dirs"][0]["cleaned"]:
+        cleaned_to = damaged["log_dirs"][0]["cleaned"].get(each.directory.name, 0)
+        if each.kind is Kind.UNCLEANABLE_BATCH and each.offset is not None and each.offset < cleaned_to:
             wrong.append("wrong: uncleanable")
         if each.kind is Kind.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
             wrong.append("wrong: the cleaner does not end")

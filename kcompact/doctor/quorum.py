@@ -1,0 +1,96 @@
+"""The files of a KRaft quorum: what a broker or a controller does with its metadata log when it starts.
+
+It reads `quorum-state`, recovers the whole log as after an unclean shutdown, and loads the newest snapshot, then the
+records after it. A log that begins above offset 0 must have a snapshot.
+Rules: `SharedServer.start`, `KafkaRaftLog.createLog`, `KafkaRaftLog.recoverSnapshots`, `MetadataLoader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from kcompact.config.brokers import Broker
+from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.doctor.damage import of_error, small_file_problems
+from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.names import file_findings
+from kcompact.doctor.recovery import recovery_findings
+from kcompact.errors import CorruptDataError, KcompactError
+from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix
+from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
+from kcompact.log.directory import LogDir, PartitionLog, read_log
+from kcompact.log.files import files_in
+from kcompact.log.segment_reader import batches
+
+
+def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
+    """Yield what is wrong with the metadata log in a log directory. Raises RefusedError, StorageError."""
+    yield from _bootstrap_findings(log_dir)
+    directory = log_dir / METADATA_DIRECTORY
+    yield from _quorum_state_findings(directory)
+    log = None
+    with suppress(KcompactError):  # Without segments there is nothing to recover.
+        log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
+        yield from recovery_findings(log)
+        yield from file_findings(log)
+        for problem in small_file_problems(log):
+            yield replace(of_error(problem, directory), kind=Kind.BAD_QUORUM_FILE)
+    damage = broker.problem if broker.metadata is None else broker.metadata.damage
+    if not isinstance(damage, CorruptDataError) or Path(damage.file).parent != directory:
+        return
+    if log is None or not _is_cut_off(damage, log):
+        yield _metadata_finding(damage)
+
+
+def _quorum_state_findings(directory: Path) -> Iterator[Finding]:
+    file = files_in(directory).file(QUORUM_STATE)
+    if not file.exists():
+        return
+    try:
+        verify_quorum_state(file.read(), file=str(file))
+    except CorruptDataError as damage:
+        yield Finding(
+            kind=Kind.BAD_QUORUM_FILE,
+            directory=directory,
+            file=file.path,
+            problem=f"{damage.problem}. The file only has the vote of this node: a single controller, and a broker "
+            "that is none, start without it",
+            broker_says=f"Error while reading the Quorum status from the file {file}",
+        )
+
+
+def _is_cut_off(damage: CorruptDataError, log: PartitionLog) -> bool:
+    """Return whether a node cuts the log off before this damage."""
+    last = log.file(log.active_segment.log_name)
+    return damage.file == str(last) and damage.position is not None and damage.position >= log.active_segment.size_bytes
+
+
+def _metadata_finding(damage: CorruptDataError) -> Finding:
+    """Return the damage of the newest snapshot, of the log, or a log without a snapshot."""
+    finding = replace(of_error(damage, Path(damage.file).parent), kind=Kind.BAD_QUORUM_FILE)
+    if damage.file.endswith(Suffix.LOG):
+        says = "Inconsistent snapshot state: there must be a snapshot at an offset larger"
+        return finding if damage.position is not None else replace(finding, broker_says=says)
+    problem = (
+        f"{damage.problem}. A broker loads the newest snapshot first. If an older one or the log has all records, it "
+        "can start without this file"
+    )
+    return replace(finding, problem=problem, broker_says="Unhandled fault in MetadataLoader#handleLoadSnapshot")
+
+
+def _bootstrap_findings(log_dir: Path) -> Iterator[Finding]:
+    """Yield damage of `bootstrap.checkpoint`, which is read at each start. Rule: BootstrapDirectory.read."""
+    file = files_in(log_dir).file(BOOTSTRAP_CHECKPOINT)
+    if not file.exists():
+        return
+    problem = ""
+    try:
+        if not any(True for _ in batches(file)):
+            problem = "the file is empty"
+    except CorruptDataError as damage:
+        problem = damage.problem
+    if problem:
+        yield Finding(kind=Kind.BAD_QUORUM_FILE, directory=log_dir, file=file.path, problem=problem)
