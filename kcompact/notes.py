@@ -69,6 +69,11 @@ class NoteCode(StrEnum):
     # The settings of a topic, and who says so
 
     STRAY_REPLICA = "stray-replica", "{why}: a broker would move the directory aside as stray"
+    MISSING_TOPIC_ID = (
+        "missing-topic-id",
+        "partition.metadata is missing, and the cluster metadata has the partition on this broker, with the topic id "
+        "{topic_id}: a broker that starts moves the directory aside as stray, and begins an empty one",
+    )
     OTHER_TOPIC_ID = (
         "other-topic-id",
         "the topic is not in the cluster metadata: its topic id is that of another",

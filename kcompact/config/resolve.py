@@ -278,6 +278,11 @@ class _Resolver:
         else:
             topic_id = read_topic_id(directory)
         why = why_stray(broker.metadata, topic_id, partition, node_id=broker.node_id)
+        if topic is not None and topic_id is None:
+            known_id = topic.topic_id
+            if why_stray(broker.metadata, known_id, partition, node_id=broker.node_id) is None:
+                notes.append(Note.of(NoteCode.MISSING_TOPIC_ID, topic_id=known_id))
+                return True
         if why is not None:
             notes.append(Note.of(NoteCode.STRAY_REPLICA, why=why))
         return why is not None

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kcompact import readable
+from kcompact.config.metadata_log import read_meta_properties
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.format.names import REMOTE_INDEX_CACHE
+from kcompact.errors import KcompactError
+from kcompact.format.names import REMOTE_INDEX_CACHE, parse_directory
+from kcompact.format.properties import PARTITION_METADATA
 from kcompact.log.directory import PartitionLog
 from kcompact.plan.discovery import LeftOutKind, left_out_of
 
@@ -29,7 +35,9 @@ _LISTED = 5
 def directory_findings(log_dir: Path) -> Iterator[Finding]:
     """Yield the sub-directories of a log directory that are no partitions. Raises OSError."""
     for each in left_out_of(log_dir):
-        if each.kind in _KINDS:
+        if each.kind is LeftOutKind.FUTURE and (why := _why_unusable(each.directory)):
+            yield replace(why, size_bytes=each.size_bytes)
+        elif each.kind in _KINDS:
             kind, problem = _KINDS[each.kind]
             yield Finding(kind=kind, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
         elif each.kind is LeftOutKind.UNKNOWN and is_loaded(each.directory.name):
@@ -44,6 +52,29 @@ def directory_findings(log_dir: Path) -> Iterator[Finding]:
                 size_bytes=each.size_bytes,
                 broker_says=says,
             )
+
+
+def _why_unusable(future: Path) -> Finding | None:
+    """Return why a broker cannot go on with a replica that was moving to this log directory; None if it can.
+
+    Rule: LogManager.findAbandonedFutureLogs, LogManager.replaceCurrentWithFutureLog.
+    """
+    finding = partial(Finding, kind=Kind.UNUSABLE_FUTURE, directory=future)
+    parsed = parse_directory(future.name)
+    current = None if parsed is None else future.with_name(str(parsed.topic_partition))
+    if current is not None and current.is_dir():
+        problem = (
+            f"a replica that was moving here, and {current.name} is here too: a broker renames one to the other, and "
+            "fails. Find out which one is newer, and move the other out of the log directory"
+        )
+        return finding(problem=problem, broker_says=f"Error while renaming dir for {current.name}")
+    properties = None
+    with suppress(KcompactError):  # It is reported with the log directory.
+        properties = read_meta_properties(future.parent)
+    if properties is not None and not properties.is_of_zookeeper and not (future / PARTITION_METADATA).exists():
+        problem = f"a replica that was moving here, without {PARTITION_METADATA}: a broker ends"
+        return finding(problem=problem, broker_says=f"The log dir {future} does not have a topic ID")
+    return None
 
 
 def is_loaded(name: str) -> bool:

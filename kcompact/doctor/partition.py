@@ -17,6 +17,7 @@ from kcompact.doctor.recovery import recovery_findings
 from kcompact.doctor.settings import offset_map_findings
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
+from kcompact.format.properties import PARTITION_METADATA
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
@@ -260,6 +261,14 @@ def _verdict_findings(plan: CleanPlan) -> Iterator[Finding]:
     for note in plan.log.notes:
         if note.code is NoteCode.STRAY_REPLICA:
             yield finding(kind=Kind.STRAY_REPLICA, problem=note.text, broker_says="marked stray and renamed")
+        if note.code is NoteCode.MISSING_TOPIC_ID:
+            yield finding(
+                kind=Kind.MISSING_TOPIC_ID,
+                file=plan.log.directory / PARTITION_METADATA,
+                topic_id=str(dict(note.facts)["topic_id"]),
+                problem=note.text,
+                broker_says="marked stray and renamed",
+            )
     yield from _hanging_transactions(plan)
 
 

@@ -17,7 +17,7 @@ from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format import names
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
-from kcompact.log.directory import is_one_partition, is_partition_directory, partition_directories
+from kcompact.log.directory import is_log_dir, is_one_partition, is_partition_directory, partition_directories
 from kcompact.readable import closest, shell_word, shown, some_of
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
@@ -59,10 +59,11 @@ def source_path(path: str | os.PathLike[str]) -> Path:
 def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:
     """Return the partition directories that the paths name, each once, in order of path, topic and partition.
 
-    A path is a partition directory or a log directory. `topics` are shell patterns that select topics; none selects
-    all. Symbolic links to log directories are resolved. A link to a partition is returned as it is, and `read_log`
-    refuses it: the lock and the checkpoints are in the parent directory, and a link has two parents. Raises
-    RefusedError for any other path, ConfigError for an empty one and for one of another store.
+    A path is a partition directory or a log directory. One of several log directories may have no partition. `topics`
+    are shell patterns that select topics; none selects all. Symbolic links to log directories are resolved. A link to a
+    partition is returned as it is, and `read_log` refuses it: the lock and the checkpoints are in the parent directory,
+    and a link has two parents. Raises RefusedError for any other path, ConfigError for an empty one and for one of
+    another store.
     """
     found: dict[Path, None] = {}
     for path in map(source_path, paths):
@@ -74,9 +75,11 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
             found[directory] = None
             continue
         inside = partitions_in(directory)
-        if not inside:
+        if not inside and not is_log_dir(directory):
             raise _nothing_inside(path, directory)
         found.update(dict.fromkeys(inside))
+    if paths and not found:
+        raise RefusedError(path=paths[0], problem="a log directory without partitions")
     return [directory for directory in found if not topics or _has_topic(directory, topics)]
 
 
