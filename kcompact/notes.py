@@ -24,6 +24,11 @@ class NoteCode(StrEnum):
     ORPHAN_INDEX = "orphan-index", "{name} has no .log beside it; a broker would delete it"
     MORE_ORPHAN_INDEXES = "more-orphan-indexes", "and {count:,} more indexes have no .log beside them"
     MISSING_INDEX = "missing-index", "{log} has no {suffix} beside it; the plan uses one built from its batches"
+    LOST_END = (
+        "lost-end",
+        "{index} {problem}. If the log has lost its end, this file is the only proof, and a rebuilt one forgets it: "
+        "copy the directory first",
+    )
     INCOMPLETE_BATCH = (
         "incomplete-batch",
         "{log} ends with {size_bytes:,} bytes of an incomplete batch, which the running broker is probably writing; "

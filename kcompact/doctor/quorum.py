@@ -57,7 +57,7 @@ def _quorum_state_findings(directory: Path) -> Iterator[Finding]:
             directory=directory,
             file=file.path,
             problem=f"{damage.problem}. The file only has the vote of this node: a single controller, and a broker "
-            "that is none, start without it",
+            "that is no controller, start without it",
             broker_says=f"Error while reading the Quorum status from the file {file}",
         )
 

@@ -269,6 +269,12 @@ def _first_wrong_in_columns(
     return None
 
 
+LOST_END_HINT = (
+    "Copy the directory first. If the log has lost its end, the index is the only proof: restore the segment. If the "
+    "log is whole, kcompact clean --rebuild-indexes reads the batches instead; with --dry-run it changes nothing."
+)
+
+
 def verify_end(entries: Sequence[OffsetEntry], *, size_bytes: int, file: str) -> None:
     """Raise CorruptIndexError when the last entry points beyond a log of `size_bytes`."""
     if entries and entries[-1].position >= size_bytes:
@@ -277,6 +283,7 @@ def verify_end(entries: Sequence[OffsetEntry], *, size_bytes: int, file: str) ->
             position=(len(entries) - 1) * OFFSET_ENTRY_BYTES,
             problem=f"points to position {entries[-1].position}, but the log has {size_bytes} bytes: "
             "the log has lost its end, or the index is wrong",
+            hint=LOST_END_HINT,
         )
 
 

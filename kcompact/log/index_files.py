@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 
 from kcompact.errors import CorruptBatchError, CorruptIndexError, RefusedError, storage_errors
 from kcompact.format import index, legacy
@@ -44,9 +45,24 @@ def last_time_slot(file: LogFile) -> TimeEntry:
 
     Rule: TimeIndex.lastEntryFromIndexFile.
     """
+    return TimeEntry._make(_last_slot(file, index.TIME_ENTRY_STRUCT))
+
+
+def require_end(file: LogFile, size_bytes: int) -> None:
+    """Raise CorruptIndexError if the last slot of an `.index` that has one points behind a log of `size_bytes`.
+
+    Raises StorageError. Only this slot is read.
+    """
+    entry = OffsetEntry._make(_last_slot(file, index.OFFSET_ENTRY_STRUCT))
+    if entry.position >= size_bytes and entry != (0, 0):
+        index.verify_end([entry], size_bytes=size_bytes, file=str(file))
+
+
+def _last_slot(file: LogFile, entry: Struct) -> tuple[int, int]:
     with file.open() as opened:
-        position = opened.size_bytes // index.TIME_ENTRY_BYTES * index.TIME_ENTRY_BYTES - index.TIME_ENTRY_BYTES
-        return TimeEntry._make(index.TIME_ENTRY_STRUCT.unpack(opened.read(index.TIME_ENTRY_BYTES, position)))
+        position = (opened.size_bytes // entry.size - 1) * entry.size
+        first, second = entry.unpack(opened.read(entry.size, position))
+    return first, second
 
 
 def read_entries(file: LogFile, entry_bytes: int) -> bytes:

@@ -15,7 +15,7 @@ from kcompact.format.names import Suffix, Temporary, parse_file_names
 from kcompact.log.broker_recovery import recovered_segments
 from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
-from kcompact.log.index_files import build_indexes, last_time_slot, read_time_index
+from kcompact.log.index_files import build_indexes, last_time_slot, read_time_index, require_end
 from kcompact.log.offset_index import index_or_log, last_indexed_position
 from kcompact.notes import Note, NoteCode
 
@@ -157,7 +157,12 @@ class SegmentReader:
         missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
         if missing:
             self.notes.append(Note.of(NoteCode.MISSING_INDEX, log=log.name, suffix=missing[0]))
+        behind = self._behind_the_end(log, files)
+        if behind is not None and not self.ignores_indexes:
+            raise behind
         if missing or self.ignores_indexes:
+            if behind is not None:
+                self.notes.append(Note.of(NoteCode.LOST_END, index=behind.file, problem=behind.problem))
             offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
             times = index.parse_time_index(time_index, base_offset=log.base_offset, file=str(log))
             return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
@@ -166,6 +171,16 @@ class SegmentReader:
         ends_in_zeros = len(times) * index.TIME_ENTRY_BYTES < time_index_bytes
         last_timestamp = 0 if ends_in_zeros else _last_timestamp(times)
         return _Indexes(_size_of(files, Suffix.INDEX), time_index_bytes, last_timestamp, ends_in_zeros)
+
+    def _behind_the_end(self, log: LogFile, files: dict[Suffix, FileIdentity]) -> CorruptIndexError | None:
+        """Return how the `.index` contradicts the end of its log. A broker writes an entry after its batch."""
+        if not _size_of(files, Suffix.INDEX):
+            return None
+        try:
+            require_end(log.with_suffix(Suffix.INDEX), files[Suffix.LOG].size_bytes)
+        except CorruptIndexError as problem:
+            return problem
+        return None
 
     def read_active(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> tuple[Segment, int]:
         """Return the active segment and the offset after its last batch, or the segment's base offset without a batch.

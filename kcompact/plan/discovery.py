@@ -79,7 +79,7 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
             raise _nothing_inside(path, directory)
         found.update(dict.fromkeys(inside))
     if paths and not found:
-        raise RefusedError(path=paths[0], problem="a log directory without partitions")
+        raise RefusedError(path=os.fspath(paths[0]), problem="a log directory without partitions")
     return [directory for directory in found if not topics or _has_topic(directory, topics)]
 
 
