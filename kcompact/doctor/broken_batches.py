@@ -169,9 +169,8 @@ def _wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int)
     """Return the exception for records that cannot be decoded, an empty text if they can."""
     try:
         header = read_header(data, file=str(file), position=position)
-        if not header.is_control:
-            batch = Batch(position, header, memoryview(data))
-            read_records(batch, file=str(file), memory_bytes=memory_bytes, check_offsets=False)
+        batch = Batch(position, header, memoryview(data))
+        read_records(batch, file=str(file), memory_bytes=memory_bytes, check_offsets=False)
     except CorruptDataError:
         return "KafkaException or InvalidRecordException"
     except KcompactError:

@@ -158,11 +158,11 @@ def _place(problem: KcompactError) -> tuple[str, int | None]:
 
 
 def _uncleanable_batches(plan: CleanPlan, problems: Sequence[KcompactError], memory_bytes: int) -> Iterator[Finding]:
-    """Yield where the broker's cleaner fails in damaged files. It reads all of a compacted log but the last segment."""
+    """Yield where the broker's cleaner fails in damaged files: in the last segment as soon as that is closed."""
     if not plan.config.compacts:
         return
     damaged = {problem.file for problem in problems if isinstance(problem, CorruptBatchError)}
-    for segment in plan.log.segments[:-1]:
+    for segment in plan.log.segments:
         file = plan.log.file(segment.log_name)
         if str(file) in damaged:
             with storage_errors(file.path):

@@ -177,7 +177,7 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
     starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that.
     """
     log, found = plan.log, {}
-    if plan.config.compacts and log.checkpoint_offset is None:
+    if plan.config.compacts and not log.log_dir.cleaner_offsets:
         tails = ()  # How far the log was cleaned is not known.
     for segment, tail in zip(log.segments, tails, strict=False):
         offset = tail.end_offset

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from kcompact.doctor.broken_batches import UP_TO_MAGIC_BYTES, torn_closed_end
 from kcompact.doctor.findings import Finding, Kind
+from kcompact.errors import CorruptBatchError
+from kcompact.format.batch import HEADER_BYTES, computed_crc, read_header
 from kcompact.format.names import log_bases
 from kcompact.log.directory import PartitionLog
+from kcompact.log.files import LogFile
 from kcompact.readable import counted
+
+_MAGIC_AT = 16
+_SEARCHED_BYTES = 1 << 20
 
 
 def recovery_findings(log: PartitionLog) -> Iterator[Finding]:
@@ -19,20 +25,41 @@ def recovery_findings(log: PartitionLog) -> Iterator[Finding]:
     last = log.active_segment
     if log.recovered_from is None:
         return
-    file_bytes, cut_at = log.file(last.log_name).identity().size_bytes, last.size_bytes
+    finding = partial(Finding, directory=log.directory, file=log.directory / last.log_name, offset=log.log_end_offset)
+    file, cut_at = log.file(last.log_name), last.size_bytes
     later = [base for base in log_bases(log.files.names()) if base > last.base_offset]
-    is_torn = file_bytes - cut_at < UP_TO_MAGIC_BYTES
-    is_torn = is_torn or torn_closed_end(log.file(last.log_name), cut_at, log.log_end_offset) is not None
     high_watermark = (log.log_dir.high_watermarks or {}).get(log.topic_partition, 0)
-    if later or not is_torn or high_watermark > log.log_end_offset:
+    if later or _has_whole_batch(file, cut_at, log.log_end_offset):
         deleted = f", and deletes {counted(len(later), 'later segment')}" if later else ""
-        yield Finding(
+        yield finding(
             kind=Kind.TORN_END,
-            directory=log.directory,
-            file=log.directory / last.log_name,
             position=cut_at,
-            offset=log.log_end_offset,
-            problem=f"a broker that starts cuts off {file_bytes - cut_at:,} bytes from offset {log.log_end_offset} on"
-            f"{deleted}; records that were replicated, or can still be read, are among them",
+            problem=f"a broker that starts cuts off {file.identity().size_bytes - cut_at:,} bytes, from offset "
+            f"{log.log_end_offset} on{deleted}; records that can still be read are among them",
             broker_says=f"Corruption found in segment {last.base_offset}, truncating to offset {log.log_end_offset}",
         )
+    elif high_watermark > log.log_end_offset:
+        yield finding(
+            kind=Kind.LOST_END,
+            problem=f"a broker that starts finds the end of the log at offset {log.log_end_offset}, below the high "
+            f"watermark {high_watermark}: records that were replicated are lost here. It fetches them from the other "
+            "replicas, if there are any",
+        )
+
+
+def _has_whole_batch(file: LogFile, position: int, end_offset: int) -> bool:
+    """Return whether a batch of version 2 with a right checksum is behind the place where a log is cut off."""
+    with file.open() as opened:
+        data = opened.read(min(_SEARCHED_BYTES, opened.size_bytes - position), position)
+    at = data.find(2, _MAGIC_AT)
+    while 0 <= at <= len(data) - HEADER_BYTES + _MAGIC_AT:
+        batch = memoryview(data)[at - _MAGIC_AT :]
+        try:
+            header = read_header(batch[:HEADER_BYTES], file=str(file), position=position)
+            is_whole = header.base_offset >= end_offset and header.size_bytes <= len(batch)
+            if is_whole and computed_crc(batch[: header.size_bytes]) == header.crc:
+                return True
+        except CorruptBatchError:
+            pass
+        at = data.find(2, at + 1)
+    return False

@@ -14,6 +14,7 @@ Imports: `errors`.
     producer_snapshot  `.snapshot`: the state of each producer
     checkpoint         the four offset checkpoints and `leader-epoch-checkpoint`
     properties         `meta.properties`, `partition.metadata`, Java properties
+    quorum_state       `quorum-state` of a KRaft node
     text_lines         lines, words and integers of these text files
     java_values        numbers, booleans and lists as Java reads them from text
     messages/          records of Kafka's internal topics and control records, decoded by their schemas

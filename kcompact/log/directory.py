@@ -351,8 +351,7 @@ def read_log(
     segments, log_end_offset = reader.read_all(
         bases, found.segment_files, recovered_from, is_growing=log_dir.is_running
     )
-    log_start_offset = max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0])
-    damage = [*reader.damage, *_lost_logs(directory, log_dir, found, bases, partition)]
+    damage = [*reader.damage, *_lost_logs(directory, log_dir, found, partition)]
     damage += _lost_end(log_dir, partition, log_end_offset, recovered_from=recovered_from)
     return PartitionLog(
         files=files,
@@ -360,7 +359,7 @@ def read_log(
         log_dir=log_dir,
         segments=segments,
         snapshots=found.snapshots,
-        log_start_offset=log_start_offset,
+        log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
         log_end_offset=log_end_offset,
         checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
         recovered_from=recovered_from,
@@ -543,9 +542,7 @@ def _lost_end(
     return damage
 
 
-def _lost_logs(
-    directory: Path, log_dir: LogDir, found: _Listing, bases: Sequence[int], partition: TopicPartition
-) -> list[CorruptDataError]:
+def _lost_logs(directory: Path, log_dir: LogDir, found: _Listing, partition: TopicPartition) -> list[CorruptDataError]:
     """Return the damage of segments of which both indexes are there, but no `.log` of any name: half a copy.
 
     What a segment below the log start had was deleted. A single index can be left of a deletion; a broker deletes
@@ -558,7 +555,7 @@ def _lost_logs(
     for base, files in sorted(found.segment_files.items()):
         log = log_name(base)
         is_deleted = any(name.startswith(log) for name in (*found.deleted, *found.leftovers))
-        is_deleted |= any(base < other <= start_offset for other in bases)
+        is_deleted |= any(base < other <= start_offset for other in found.segment_files)
         if Suffix.INDEX in files and Suffix.TIME_INDEX in files and Suffix.LOG not in files and not is_deleted:
             problem = "is missing, but its indexes are there: this is half a copy, or the segment is lost"
             hint = f"Copy this file again, or restore the partition. If it is lost for good, remove {log[:-4]}.*"

@@ -167,7 +167,8 @@ class SegmentReader:
             times = index.parse_time_index(time_index, base_offset=log.base_offset, file=str(log))
             return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
         time_index_bytes = _size_of(files, Suffix.TIME_INDEX)
-        times = read_time_index(log.with_suffix(Suffix.TIME_INDEX)) if time_index_bytes else ()
+        is_empty = not files[Suffix.TIME_INDEX].size_bytes
+        times = () if is_empty else read_time_index(log.with_suffix(Suffix.TIME_INDEX))
         ends_in_zeros = len(times) * index.TIME_ENTRY_BYTES < time_index_bytes
         last_timestamp = 0 if ends_in_zeros else _last_timestamp(times)
         return _Indexes(_size_of(files, Suffix.INDEX), time_index_bytes, last_timestamp, ends_in_zeros)

@@ -104,10 +104,17 @@ def expired_early(plan: CleanPlan) -> Iterator[tuple[Segment, int]]:
     """Yield the segments that a broker deletes by `retention.ms` for a wrong time, and the time of a younger record.
 
     A broker only looks at the end of the time index, or at the modification time of the log. The active segment counts
-    too. Only the headers of what is due are read. Raises CorruptBatchError, RefusedError, StorageError.
+    too. What is not known of policy and limit has Kafka's default. Only the headers of what is due are read. Raises
+    CorruptBatchError, RefusedError, StorageError.
     """
-    log = plan.log
-    for due in _past_retention(log, plan.config, now_ms=plan.now_ms, high_watermark=plan.high_watermark):
+    policy, limit_ms = plan.config.cleanup_policy, plan.config.retention_ms
+    config = replace(
+        plan.config,
+        cleanup_policy=frozenset({"delete"}) if policy is None else policy,
+        retention_ms=plan.config.release.defaults[RetentionReason.TIME] if limit_ms is None else limit_ms,
+    )
+    plan = replace(plan, config=config)
+    for due in _past_retention(plan.log, config, now_ms=plan.now_ms, high_watermark=plan.high_watermark):
         timestamp = younger_record_ms(plan, due)
         if timestamp is not None:
             yield due.segment, timestamp

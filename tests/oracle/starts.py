@@ -165,6 +165,7 @@ def differences(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
     if not says_loss:
         wrong += [f"unsaid: {each}" for each in losses(sound, damaged)]
     # What else the cleaner gives up for the same damage is not told again.
+    kinds |= {Kind.UNCLEANABLE_BATCH} if any(each.path.suffix == ".txnindex" for each in found) else set()
     if not kinds & {Kind.UNCLEANABLE_BATCH, Kind.CLEANER_ENDS, Kind.TORN_END, Kind.HIDDEN_RECORDS, Kind.LOST_END}:
         wrong += [f"unsaid: uncleanable {each}" for each in given_up(sound, damaged)]
     return wrong
@@ -184,7 +185,7 @@ def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
         wrong.append(f"wrong: loses records, {kinds[Severity.RECORDS].word}")
     for each in found:
         cleaned_to = damaged["log_dirs"][0]["cleaned"].get(each.directory.name, 0)
-        if each.kind is Kind.UNCLEANABLE_BATCH and each.offset is not None and each.offset < cleaned_to:
+        if each.kind is Kind.UNCLEANABLE_BATCH and int(each.path.stem) < cleaned_to:
             wrong.append("wrong: uncleanable")
         if each.kind is Kind.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
             wrong.append("wrong: the cleaner does not end")

@@ -110,6 +110,7 @@ def log_without_a_segment(log_dir: Path) -> Options:
 
 @of(Kind.MISSING_LOG)
 def log_without_all_files_of_a_segment(log_dir: Path) -> Options:
+    checkpoint(log_dir, CLEANER_OFFSET_CHECKPOINT, 0)
     for path in orders(log_dir).glob("*3.*[xg]"):  # All but the snapshot.
         path.unlink()
     return COMPACT
@@ -331,12 +332,6 @@ def properties_file(log_dir: Path, text: str = "") -> str:
 
 
 @of(Kind.UNCLEANABLE_BATCH)
-def torn_segment(log_dir: Path) -> Options:
-    rewrite(orders(log_dir) / LOG3, (orders(log_dir) / LOG3).read_bytes()[:-3])
-    return COMPACT
-
-
-@of(Kind.UNCLEANABLE_BATCH)
 def zeros_after_a_segment(log_dir: Path) -> Options:
     rewrite(orders(log_dir) / LOG3, (orders(log_dir) / LOG3).read_bytes() + bytes(100))
     return COMPACT
@@ -350,12 +345,6 @@ def cleaner_switched_off(log_dir: Path) -> Options:
 @of(Kind.NEVER_DIRTY_ENOUGH)
 def ratio_of_one(log_dir: Path) -> Options:
     return (*COMPACT, "--config", "min.cleanable.dirty.ratio=1.0")
-
-
-@of(Kind.PAUSED_BY_MOVE)
-def move_that_has_not_ended(log_dir: Path) -> Options:
-    shutil.copytree(orders(log_dir), log_dir / f"orders-0.{'0' * 32}-future")
-    return COMPACT
 
 
 @of(Kind.OFFSET_MAP)
@@ -407,8 +396,9 @@ def torn_end(log_dir: Path) -> Options:
 
 
 @of(Kind.LYING_INDEX)
-def index_of_another_log(log_dir: Path) -> Options:
-    (orders(log_dir) / LOG3.replace(".log", ".index")).write_bytes(bytes((0, 0, 0, 1, 0, 0, 0, 9)))
+def time_index_that_ends_early(log_dir: Path) -> Options:
+    path = orders(log_dir) / LOG3.replace(".log", ".timeindex")
+    rewrite(path, path.read_bytes() + b"123456789")
     return COMPACT
 
 
@@ -486,12 +476,6 @@ def metadata_disk_that_is_not_there(log_dir: Path) -> Options:
 @of(Kind.DELETE_DIRECTORY)
 def deleted_topic(log_dir: Path) -> Options:
     shutil.copytree(orders(log_dir), log_dir / f"users-0.{'0' * 32}-delete")
-    return COMPACT
-
-
-@of(Kind.FUTURE_DIRECTORY)
-def moving_replica(log_dir: Path) -> Options:
-    shutil.copytree(orders(log_dir), log_dir / f"users-0.{'0' * 32}-future")
     return COMPACT
 
 

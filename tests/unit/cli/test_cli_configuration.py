@@ -201,7 +201,7 @@ def test_a_topic_that_was_deleted(tmp_path: Path) -> None:
 
 
 STRAYS: dict[str, tuple[list[MetadataRecord], bytes | None, str | None]] = {
-    "without a topic id": ([*COMPACTED], None, "no topic id: partition.metadata is missing"),
+    "without a topic id": ([*topic("other", ORDERS)], None, "no topic id: partition.metadata is missing"),
     "no such partition": ([TopicRecord("orders", ORDERS)], ORDERS, "has the topic, but no partition 0 of it"),
     "on other brokers": (
         [*COMPACTED, PartitionChangeRecord(0, ORDERS, None), PartitionChangeRecord(0, ORDERS, (2, 3))],
