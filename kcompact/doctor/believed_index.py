@@ -182,6 +182,28 @@ def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding
         yield _unwritable(file.with_suffix(Suffix.TIME_INDEX), offset, end_offset)
 
 
+def too_large_index_findings(log: PartitionLog, segment_index_bytes: int) -> Iterator[Finding]:
+    """Yield the indexes of the last segment that do not fit into the size that a broker gives them.
+
+    Rule: LogLoader.load, AbstractIndex.resize.
+    """
+    segment = log.active_segment
+    sizes = {
+        Suffix.INDEX: (segment.index_bytes, index.OFFSET_ENTRY_BYTES),
+        Suffix.TIME_INDEX: (segment.time_index_bytes, index.TIME_ENTRY_BYTES),
+    }
+    for suffix, (size_bytes, entry_bytes) in sizes.items():
+        if segment.has(suffix) and size_bytes > segment_index_bytes // entry_bytes * entry_bytes:
+            yield Finding(
+                kind=Kind.UNLOADABLE_SEGMENT,
+                directory=log.directory,
+                file=log.file(segment.log_name).path.with_suffix(suffix),
+                problem=f"has {size_bytes:,} bytes, and segment.index.bytes is {segment_index_bytes:,}: a broker that "
+                "gives it this size ends",
+                broker_says="IllegalArgumentException: newPosition > limit",
+            )
+
+
 def _unwritable(file: LogFile, offset: int, end_offset: int) -> Finding:
     return Finding(
         kind=Kind.UNWRITABLE_INDEX,

@@ -51,7 +51,7 @@ from kcompact.errors import (
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.kernels.machine_code import turned_off
-from kcompact.log.directory import LogDir, PerLogDir, is_partition_directory
+from kcompact.log.directory import LogDir, PerLogDir, is_one_partition
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes
@@ -69,7 +69,8 @@ def examine(
     """Return what would stop a broker with these log directories, its cleaner or kcompact, the worst first.
 
     With `reads_all` every byte is read, else names, small files, and the ends of segments and indexes.
-    Raises RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
+    A path is a log directory, or a partition: then only that one is examined, with the files beside it. Raises
+    RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
     """
     of_kernels = list(_kernel_findings(canonical(paths[0]), reads_all=reads_all))
     with turned_off() if any(each.stops for each in of_kernels) else nullcontext():
@@ -78,7 +79,8 @@ def examine(
 
 
 def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:
-    log_dirs = [_log_dir(path) for path in paths]
+    named = _named(paths)
+    log_dirs = [*named]
     brokers = brokers_of(log_dirs, options.broker_config)
     if options.broker_config is not None:  # One that is found has none that a broker refuses.
         brokers = {each: replace(broker, config=with_refusals(broker.config)) for each, broker in brokers.items()}
@@ -93,7 +95,8 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     for log_dir in log_dirs:
         try:
             with storage_errors(log_dir):
-                partitions += partitions_in(log_dir, topics=options.topics)
+                inside = partitions_in(log_dir, topics=options.topics)
+                partitions += [each for each in inside if not named[log_dir] or each in named[log_dir]]
                 found += _log_dir_findings(log_dir, identities, checkpoints)
                 found += quorum_findings(log_dir, brokers[log_dir])
         except KcompactError as problem:
@@ -111,18 +114,22 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     return found
 
 
-def _log_dir(path: Path) -> Path:
-    """Return the log directory that a path names. Raises RefusedError for a partition and for no directory."""
-    log_dir = canonical(path)
-    if not log_dir.is_dir():
-        raise RefusedError(path=path, problem="not a directory" if log_dir.exists() else "no such directory")
-    if is_partition_directory(log_dir) and not partitions_in(log_dir):
-        raise RefusedError(
-            path=path,
-            problem="a partition directory",
-            hint="Pass the log directory above it; with --topic GLOB only some topics are examined.",
-        )
-    return log_dir
+def _named(paths: Sequence[Path]) -> dict[Path, list[Path]]:
+    """Return the log directories, each with the partitions of it that are named; with none if all are meant.
+
+    Raises RefusedError for what is no directory.
+    """
+    named: dict[Path, list[Path]] = {}
+    for path in paths:
+        directory = canonical(path)
+        if not directory.is_dir():
+            raise RefusedError(path=path, problem="not a directory" if directory.exists() else "no such directory")
+        if is_one_partition(directory):
+            named.setdefault(directory.parent, []).append(directory)
+    for directory in map(canonical, paths):
+        if not is_one_partition(directory):
+            named[directory] = []
+    return named
 
 
 def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.doctor.believed_index import time_index_findings
+from kcompact.doctor.believed_index import time_index_findings, too_large_index_findings
 from kcompact.doctor.broken_batches import swap_findings
 from kcompact.doctor.damage import Tail, damage_findings, found_at_the_ends, found_by_reading, read_tail
 from kcompact.doctor.findings import Finding, Kind
@@ -177,7 +177,7 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
     starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that.
     """
     log, found = plan.log, {}
-    if plan.config.compacts and not log.log_dir.cleaner_offsets:
+    if plan.config.compacts and log.checkpoint_offset is None:
         tails = ()  # How far the log was cleaned is not known.
     for segment, tail in zip(log.segments, tails, strict=False):
         offset = tail.end_offset
@@ -202,6 +202,7 @@ def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
 def _time_index_findings(plan: CleanPlan, *, reads_all: bool) -> Iterator[Finding]:
     """Yield what the ends of time indexes make a broker believe. Headers are read with `reads_all`, or after zeros."""
     active = plan.log.active_segment
+    yield from too_large_index_findings(plan.log, plan.config.segment_index_bytes)
     if not plan.log.damage:
         yield from time_index_findings(plan.log, active)
     if not (reads_all or any(segment.ends_in_zeros for segment in plan.log.segments)):

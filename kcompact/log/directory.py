@@ -549,14 +549,13 @@ def _lost_logs(directory: Path, log_dir: LogDir, found: _Listing, partition: Top
     it. A running broker may be deleting the segment.
     """
     damage: list[CorruptDataError] = []
-    if log_dir.is_running:
-        return damage
     start_offset = (log_dir.log_start_offsets or {}).get(partition, 0)
-    for base, files in sorted(found.segment_files.items()):
+    for base, files in sorted(found.segment_files.items()) if not log_dir.is_running else ():
         log = log_name(base)
         is_deleted = any(name.startswith(log) for name in (*found.deleted, *found.leftovers))
         is_deleted |= any(base < other <= start_offset for other in found.segment_files)
-        if Suffix.INDEX in files and Suffix.TIME_INDEX in files and Suffix.LOG not in files and not is_deleted:
+        is_half = {Suffix.INDEX, Suffix.TIME_INDEX} <= files.keys() and Suffix.LOG not in files
+        if is_half and not is_deleted and any(file.size_bytes for file in files.values()):
             problem = "is missing, but its indexes are there: this is half a copy, or the segment is lost"
             hint = f"Copy this file again, or restore the partition. If it is lost for good, remove {log[:-4]}.*"
             damage.append(CorruptDataError(file=directory / log, problem=problem, hint=hint))

@@ -184,7 +184,7 @@ def test_it_says_who_holds_the_lock(tmp_path: Path) -> None:
         assert "another kcompact holds the lock" in kinds(doctor(tmp_path / "logs", *COMPACT))["locked"]["problem"]
 
 
-WRONG_PATHS = {"nothing-here": "no such directory", "logs/orders-0": "a partition directory", "file": "not a directory"}
+WRONG_PATHS = {"nothing-here": "no such directory", "file": "not a directory"}
 
 
 @pytest.mark.parametrize("name", WRONG_PATHS)
@@ -194,6 +194,21 @@ def test_wrong_paths(name: str, tmp_path: Path) -> None:
     ran = kcompact("doctor", tmp_path / name)
     assert (ran.code, ran.out) == (4, "")
     assert WRONG_PATHS[name] in ran.err
+
+
+def test_one_partition_is_examined_with_the_files_beside_it(tmp_path: Path) -> None:
+    log_dir = tmp_path / "logs"
+    healthy(log_dir)
+    healthy(log_dir, HEALTHY.replace("log ", "log name=users-0 "))
+    for topic in ("orders-0", "users-0"):
+        (log_dir / topic / "README").touch()
+    (log_dir / "lost+found").mkdir()
+    words = ("foreign-name", "unknown-directory")
+    for paths, partitions in ((["users-0"], ["users-0"]), (["users-0", "."], ["orders-0", "users-0"])):
+        ran = kcompact("doctor", "--json", "--now", NOW, *COMPACT, *(log_dir / path for path in paths))
+        found = [(each["finding"], each["directory"]) for each in ran.json["findings"] if each["finding"] in words]
+        foreign = [("foreign-name", str(log_dir / partition)) for partition in partitions]
+        assert found == [("unknown-directory", str(log_dir / "lost+found")), *foreign]
 
 
 def test_a_wrong_setting_of_the_command_line_is_a_usage_error(tmp_path: Path) -> None:
