@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
-from kcompact.doctor.broken_batches import OVERHEAD_BYTES, UP_TO_MAGIC_BYTES, broken_end
+from kcompact.doctor.broken_batches import LEAST_RECORD_BYTES, OVERHEAD_BYTES, UP_TO_MAGIC_BYTES, broken_end
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
@@ -63,6 +64,25 @@ def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Findi
         yield finding(kind=Kind.HIDDEN_RECORDS, offset=hidden[0], problem=problem)
     if is_last:
         yield from _end_findings(log, segment, slots, end_offset)
+
+
+def unstable_findings(log: PartitionLog, offset: int) -> Iterator[Finding]:
+    """Yield whether a broker ends when it looks for the first batch of an open transaction.
+
+    It does so at each start. Rule: UnifiedLog.convertToOffsetMetadataOrThrow. Raises RefusedError, StorageError.
+    """
+    segment = log.segment_at(offset) or log.segments[0]
+    if log.recovered_from is not None and segment.base_offset >= log.recovered_from:
+        return
+    file = log.file(segment.log_name)
+    slots = _slots(file.with_suffix(Suffix.INDEX)) if segment.index_bytes and segment.has(Suffix.INDEX) else []
+    position = _looked_up(slots, offset - segment.base_offset)
+    with file.open() as opened:
+        end = _position_of(opened, position, offset)
+    broken = broken_end(file, position, end_position=end) if 0 <= position < segment.size_bytes else None
+    if broken is not None and broken.kind is Kind.UNLOADABLE_SEGMENT:
+        problem = f"{broken.problem}. It looks there for the open transaction that begins at offset {offset}"
+        yield replace(broken, problem=problem)
 
 
 def _slots(file: LogFile) -> list[Slot]:
@@ -153,19 +173,30 @@ def _end_findings(log: PartitionLog, segment: Segment, slots: Sequence[Slot], en
 def _end_from(opened: OpenFile, position: int, base_offset: int, sought: int) -> int:
     """Return the end of the log that a broker reads from a position on, after the first batch with an offset."""
     end_offset, is_found = base_offset, False
+    for _, last_offset in _raw_batches(opened, position):
+        is_found = is_found or last_offset >= sought
+        end_offset = last_offset + 1 if is_found else end_offset
+    return end_offset
+
+
+def _position_of(opened: OpenFile, position: int, offset: int) -> int:
+    """Return where a broker that looks for an offset from a position on finds it; the size of the file if nowhere."""
+    found = (at for at, last_offset in _raw_batches(opened, position) if last_offset >= offset)
+    return next(found, opened.size_bytes)
+
+
+def _raw_batches(opened: OpenFile, position: int) -> Iterator[tuple[int, int]]:
+    """Yield the position and the last offset of what a broker takes for batches, up to what it does not."""
     while 0 <= position < opened.size_bytes - UP_TO_MAGIC_BYTES:
         data = opened.read(HEADER_BYTES, position)
-        first, size = struct.unpack_from(">qi", data)
-        position += OVERHEAD_BYTES + size
-        if position > opened.size_bytes:
-            break
-        magic = data[UP_TO_MAGIC_BYTES - 1]
-        last = first
-        if magic >= 2 and len(data) >= 27:
-            last += _LAST_OFFSET_DELTA.unpack_from(data, 23)[0]
-        is_found = is_found or last >= sought
-        end_offset = last + 1 if is_found else end_offset
-    return end_offset
+        last_offset, size = struct.unpack_from(">qi", data)
+        following = position + OVERHEAD_BYTES + size
+        if size < LEAST_RECORD_BYTES or following > opened.size_bytes:
+            return
+        if data[UP_TO_MAGIC_BYTES - 1] >= 2 and len(data) == HEADER_BYTES:
+            last_offset += _LAST_OFFSET_DELTA.unpack_from(data, 23)[0]
+        yield position, last_offset
+        position = following
 
 
 def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding]:

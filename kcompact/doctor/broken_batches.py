@@ -29,14 +29,15 @@ LEAST_RECORD_BYTES = 14
 _GREATEST_BYTE = 127
 
 
-def broken_end(file: LogFile, position: int) -> Finding | None:
+def broken_end(file: LogFile, position: int, *, end_position: int | None = None) -> Finding | None:
     """Return what a broker does with the bytes from a position of a last segment on; None if it finds batches there.
 
-    Each append asks the first batch for its time. Raises RefusedError, StorageError. Rule: `LogSegment.shouldRoll`.
+    With an `end_position` only the batches before it are looked at. Each append asks the first batch for its time.
+    Raises RefusedError, StorageError. Rule: `LogSegment.shouldRoll`.
     """
     with file.open() as opened:
         end = opened.size_bytes
-        while position < end:
+        while position < (end if end_position is None else end_position):
             prefix = opened.read(min(UP_TO_MAGIC_BYTES, end - position), position)
             size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
             # A broker does not look at the last bytes, if they are too few for a header.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError, UnsupportedError
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
-from kcompact.log.producer_state import first_unstable_offset, load_producers
+from kcompact.log.producer_state import Producer, first_unstable_offset, load_producers
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
@@ -144,8 +145,12 @@ def plan_despite_damage(
             index_interval_bytes=config.index_interval_bytes,
             as_recovered=options.unclean,
         )
-        log = replace(log, moves=tuple(moves))
-        plan = plan_cleaning(log, config, now_ms=options.now_ms, producers={}, high_watermark=options.high_watermark)
+        log, producers = replace(log, moves=tuple(moves)), dict[int, Producer]()
+        with suppress(CorruptDataError, UnsupportedError):
+            expiration_ms = config.producer_id_expiration_ms
+            producers = load_producers(log, now_ms=options.now_ms, expiration_ms=expiration_ms)
+        high_watermark = options.high_watermark
+        plan = plan_cleaning(log, config, now_ms=options.now_ms, producers=producers, high_watermark=high_watermark)
         return plan, problem
     return plan, plan.log.damage[0] if plan.log.damage else None
 
