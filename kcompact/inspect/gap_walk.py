@@ -238,7 +238,8 @@ class GapWalk:
 class SegmentGaps:
     """The offsets of one segment. `first_offset` is that of its first record, of data or of a marker.
 
-    `first_gap_offset` and `last_gap_offset` are rows of this segment; a gap before its first row is not among them.
+    `gaps` are those of the log that end at a row of this segment; `first_gap_offset` and `last_gap_offset` are such
+    rows.
     """
 
     base_offset: int

@@ -19,6 +19,7 @@ import numpy as np
 from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import read_records
+from kcompact.format.index import NO_TIMESTAMP
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.host.machine import available_cores, in_parallel
 from kcompact.inspect.contents import LogContents, log_contents
@@ -61,8 +62,10 @@ def log_gaps(
             damage = counted.damage
             break
     total = _SegmentWalks(end_offset=log.log_start_offset)
-    for counted in found:
-        total = total + counted
+    of_segments: list[SegmentGaps] = []
+    for segment, counted in zip(log.segments, found, strict=False):
+        before, total = total, total + counted
+        of_segments.append(_of_segment(segment, counted, new_gaps=total.on_disk.gaps - before.on_disk.gaps))
     # A segment can end below the log start, and damage there ends the count too.
     total = replace(total, end_offset=max(total.end_offset, log.log_start_offset))
     counts, places = total.counts, _Places(log, memory_bytes)
@@ -79,20 +82,24 @@ def log_gaps(
         missing_before_first_row=total.on_disk.missing_before if total.on_disk.rows else None,
         missing_after_last_row=total.on_disk.missing_after if total.on_disk.rows else None,
         counts=counts,
-        segments=tuple(_of_segment(segment, each) for segment, each in zip(log.segments, found, strict=False)),
+        segments=tuple(of_segments),
         evidence=(),
     )
     return replace(gaps, evidence=evidence(plan, gaps), damage=damage or places.damage)
 
 
-def _of_segment(segment: Segment, found: _SegmentWalks) -> SegmentGaps:
+def _of_segment(segment: Segment, found: _SegmentWalks, *, new_gaps: int) -> SegmentGaps:
+    """Return the gaps that end in a segment. One more than in its walk ends at its first row."""
     first, last = found.on_disk.first_gap, found.on_disk.last_gap
+    if new_gaps > found.on_disk.gaps:
+        first = found.on_disk.first
+        last = last or first
     return SegmentGaps(
         base_offset=segment.base_offset,
         end_offset=found.end_offset,
         counts=found.counts,
         first_offset=found.first_offset,
-        gaps=found.on_disk.gaps,
+        gaps=new_gaps,
         first_gap_offset=first.offset if first else None,
         last_gap_offset=last.offset if last else None,
     )
@@ -319,7 +326,7 @@ class _Places:
         )
 
     def _timestamp(self, place: Place) -> int | None:
-        """Return the timestamp of a row, None if its batch is damaged."""
+        """Return the timestamp of a row, None if it has none or its batch is damaged."""
         (segment,) = (each for each in self._log.segments if each.base_offset == place.segment)
         file = self._log.file(segment.log_name)
         try:
@@ -328,4 +335,5 @@ class _Places:
         except (CorruptDataError, RefusedError) as problem:
             self.damage = self.damage or problem
             return None
-        return next((record.timestamp for record in records if record.offset == place.offset), None)
+        timestamp = next((record.timestamp for record in records if record.offset == place.offset), NO_TIMESTAMP)
+        return None if timestamp == NO_TIMESTAMP else timestamp

@@ -7,8 +7,11 @@ explanations too: times of files that a copy may have changed, settings that may
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
+from kcompact.errors import CorruptIndexError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.format.index import OFFSET_ENTRY_BYTES
 from kcompact.format.names import Suffix
@@ -25,8 +28,23 @@ LEAST_SLOTS = 32
 
 
 def evidence(plan: CleanPlan, gaps: Gaps) -> tuple[Evidence, ...]:
-    """Return the facts about a log, proofs first."""
-    return (*_proofs(plan, gaps), *_hints(plan, gaps))
+    """Return the facts about a log, proofs first. Where records may have been lost otherwise, nothing is a proof."""
+    doubtful = _doubtful_segment(plan)
+    if doubtful is None:
+        return (*_proofs(plan, gaps), *_hints(plan, gaps))
+    text = f"{doubtful} is empty, or shorter than its index: what it had may be lost, so nothing here is a proof"
+    proofs = (replace(each, label=Label.HINT, text=f"if nothing was lost: {each.text}") for each in _proofs(plan, gaps))
+    return (_hint("lost-records", text, file=doubtful), *proofs, *_hints(plan, gaps))
+
+
+def _doubtful_segment(plan: CleanPlan) -> str | None:
+    """Return the first segment that may have lost records: a cleaning leaves an empty one too."""
+    wrong = {Path(each.file).stem for each in plan.log.damage if isinstance(each, CorruptIndexError)}
+    for segment in plan.log.segments:
+        is_closed = segment is not plan.log.active_segment
+        if (is_closed and segment.size_bytes == 0) or Path(segment.log_name).stem in wrong:
+            return segment.log_name
+    return None
 
 
 def _proof(name: str, text: str, **values: object) -> Evidence:
