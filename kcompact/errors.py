@@ -184,6 +184,10 @@ class StaleReplicaError(RefusedError):
     """The cluster has another topic with this directory's topic name: the directory belongs to a deleted topic."""
 
 
+class OtherTopicError(StaleReplicaError):
+    """The directory has the id of another topic that the cluster has too."""
+
+
 class PolicyUnknownError(RefusedError):
     """No source says whether the topic is compacted."""
 
@@ -252,10 +256,7 @@ class LogDirLockedError(KcompactError):
 
 
 class PartitionInUseError(KcompactError):
-    """Another process has a file of the partition open in the way of a broker, and does not hold this lock.
-
-    It has reached the partition by another path, so its lock is another file.
-    """
+    """Another process has a file of the partition open as a broker has, by another path, and so with another lock."""
 
     exit_code = 5
 
@@ -287,7 +288,6 @@ class LogChangedError(KcompactError):
     """The partition or the lock file changed while kcompact was working on the partition."""
 
     exit_code = 6
-
     default_hint = (
         "kcompact stopped and changes nothing more in this partition. Find the process that changed this file "
         "(a broker that started, for example) and stop it, then run again."

@@ -34,7 +34,14 @@ from kcompact.config.settings import (
     is_used,
     parse_value,
 )
-from kcompact.errors import ClusterUnreachableError, ConfigError, KcompactError, RefusedError, storage_errors
+from kcompact.errors import (
+    ClusterUnreachableError,
+    ConfigError,
+    KcompactError,
+    OtherTopicError,
+    RefusedError,
+    storage_errors,
+)
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.notes import Note, NoteCode
 from kcompact.release import Release, ReleaseSource
@@ -274,6 +281,7 @@ class _Resolver:
             return False
         topic = broker.metadata.topics.get(partition.topic)
         if topic is not None:
+            _require_no_other_topic(directory, partition, topic.topic_id, broker)
             topic_id = check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
         else:
             topic_id = read_topic_id(directory)
@@ -324,6 +332,22 @@ class _Resolver:
         offline = metadata.broker_configs if metadata else {}
         return live_dynamic_config(
             live, node_id=node_id, fallback=offline.get(node_id) if node_id is not None else None
+        )
+
+
+def _require_no_other_topic(directory: Path, partition: TopicPartition, known_id: str, broker: Broker) -> None:
+    """Raise OtherTopicError for a directory with the id of another topic of its broker, which it cannot serve."""
+    topic_id = read_topic_id(directory)
+    if broker.metadata is None or topic_id in (None, known_id):
+        return
+    names = (name for name, topic in broker.metadata.topics.items() if topic.topic_id == topic_id)
+    other = next((name for name in names if name != partition.topic), None)
+    if other is not None and why_stray(broker.metadata, topic_id, partition, node_id=broker.node_id) is None:
+        raise OtherTopicError(
+            path=directory,
+            problem=f"partition.metadata has the topic id {topic_id}, which is that of {other}: the file, or the whole "
+            "directory, is of that topic",
+            hint="A broker does not serve such a partition. Compare the records; then restore the file, or the name.",
         )
 
 

@@ -17,6 +17,7 @@ from kcompact.errors import (
     CorruptIndexError,
     CorruptTransactionIndexError,
     KcompactError,
+    OtherTopicError,
     StaleReplicaError,
     StorageError,
     UnsupportedError,
@@ -255,6 +256,8 @@ def _kind_of(problem: KcompactError) -> tuple[Kind, str]:
             return Kind.MISSING_LOG, "Found an orphaned index file"
         case CorruptDataError():
             return Kind.CHECKPOINT_ABOVE_END, ""
+        case OtherTopicError():
+            return Kind.OTHER_TOPIC, "InconsistentTopicIdException: Tried to assign topic ID"
         case StaleReplicaError():
             return Kind.STALE_REPLICA, "marked stray and renamed"
         case StorageError():

@@ -76,6 +76,7 @@ class Kind(Enum):
     )
     UNWRITABLE_INDEX = "unwritable-index", Severity.BROKER, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
     BAD_QUORUM_FILE = "bad-quorum-file", Severity.BROKER, 3, "ls -l {file}"
+    OTHER_TOPIC = "other-topic", Severity.BROKER, 4, "cat {dir}/partition.metadata"
     UNUSABLE_FUTURE = "unusable-future", Severity.BROKER, 4, "kcompact inspect {dir}"
     UNLOADABLE_SEGMENT = "unloadable-segment", Severity.BROKER, 3, "kcompact verify {dir}"
     UNKNOWN_DIRECTORY = "unknown-directory", Severity.BROKER, 4, "ls -la {dir}"

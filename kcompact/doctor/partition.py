@@ -151,8 +151,8 @@ def _missing_findings(plan: CleanPlan, tails: Sequence[Tail]) -> Iterator[Findin
     before_start = max((each.base_offset for each in log.segments if each.base_offset <= start_offset), default=0)
     missing = {
         name.base_offset: each.name
-        for each in log.orphans
-        if (name := parse_file_name(each.name)) and before_start <= name.base_offset not in known
+        for each in log.orphans  # With an empty index a segment may have had nothing.
+        if each.size_bytes and (name := parse_file_name(each.name)) and before_start <= name.base_offset not in known
     }
     if log.log_dir.is_clean_shutdown and not log.damage:
         missing |= _named_by_snapshots(plan, tails)

@@ -26,7 +26,8 @@ class Event(NamedTuple):
     """A control batch, or consecutive transactional batches of one producer. Times are Unix milliseconds.
 
     `kind` is DATA, with or without records, or that of the marker; NO_RECORD for a control batch without one. The times
-    of a marker are those of its record. `coordinator_epoch` and `horizon_ms` are those of a marker, -1 for none.
+    of a marker are those of its record; the first time of data is that of its first record, -1 for none.
+    `coordinator_epoch` and `horizon_ms` are those of a marker, -1 for none.
     """
 
     kind: int
@@ -121,6 +122,8 @@ def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[
     ends = np.append(starts[1:], len(rows))
     first_record = np.searchsorted(run.batch, rows)
     first_times = _first_times(run, rows, first_record)
+    has_records = run.table[rows, c.RECORDS_COUNT] > 0
+    first_with_record = np.minimum.reduceat(np.where(has_records, np.arange(len(rows)), len(rows)), starts)
     kinds, coordinator_epochs = _control_records(run, rows, first_record, is_control, file)
     last_times = np.where(is_control, first_times, table[rows, c.MAX_TIMESTAMP])
     is_stamped = is_control & (attributes[rows] & c.DELETE_HORIZON_BIT != 0)
@@ -133,7 +136,7 @@ def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[
         ends - starts,
         np.add.reduceat(table[rows, c.RECORDS_COUNT], starts),
         np.add.reduceat(table[rows, c.SIZE], starts),
-        first_times[starts],
+        np.append(first_times, -1)[first_with_record],
         np.maximum.reduceat(last_times, starts),
         coordinator_epochs[starts],
         np.where(is_stamped, table[rows, c.BASE_TIMESTAMP], -1)[starts],

@@ -223,12 +223,12 @@ class TransactionCounter:
     def _hold_back(self, run: RecordRun) -> None:
         """Count what of a run lies at or above the last stable offset."""
         stable, held = self._plan.last_stable_offset, self._held
-        is_held = run.table[:, c.LAST_OFFSET] >= stable
         is_data = run.table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0
+        is_held = (run.table[:, c.LAST_OFFSET] >= stable) & is_data
         self._held = replace(
             held,
             batches=held.batches + int(np.count_nonzero(is_held)),
-            records=held.records + int(np.count_nonzero((run.offset >= stable) & is_data[run.batch])),
+            records=held.records + int(np.count_nonzero((run.offset >= stable) & is_held[run.batch])),
             size_bytes=held.size_bytes + int(run.table[is_held, c.SIZE].sum()),
         )
 
@@ -374,7 +374,7 @@ def _joined(before: Event, later: Event) -> Event:
         batches=before.batches + later.batches,
         records=before.records + later.records,
         size_bytes=before.size_bytes + later.size_bytes,
-        first_timestamp_ms=before.first_timestamp_ms,
+        first_timestamp_ms=(before if before.records else later).first_timestamp_ms,
         last_timestamp_ms=max(before.last_timestamp_ms, later.last_timestamp_ms),
     )
 

@@ -232,7 +232,7 @@ class _SegmentChecks:
             self._legacy_records += len(records)
             self._legacy_batches += 1
         if not header.is_control:
-            self._tombstones += sum(record.value is None for record in records)
+            self._tombstones += sum(record.value is None and record.key is not None for record in records)
             self._null_keys += sum(record.key is None for record in records)
 
     def _add_finding(self, batch: Batch, severity: Severity, problem: str) -> None:

@@ -11,6 +11,7 @@ have to agree on whether the broker serves the logs, which records are lost, and
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import tempfile
@@ -35,6 +36,7 @@ CONFIGS = {
     "deleted": {"cleanup.policy": "delete", "retention.ms": str(48 * HOUR_MS)} | SEGMENTS,
 }
 MEMORY_BYTES = 64 << 20
+EACH_JVM = 300
 
 
 @dataclass(slots=True)
@@ -226,8 +228,11 @@ def main() -> None:
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
     wrong = 0
-    with RealKafka() as kafka, scratch_directory() as directory:
-        for seed in range(arguments.seed, arguments.seed + arguments.directories):
+    with scratch_directory() as directory, contextlib.ExitStack() as stack:
+        for number, seed in enumerate(range(arguments.seed, arguments.seed + arguments.directories)):
+            if number % EACH_JVM == 0:  # A broker that ends keeps its files open.
+                stack.close()
+                kafka = stack.enter_context(RealKafka())
             with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as scratch:
                 comparison = compare(kafka, seed, Path(scratch), only=arguments.only)
             counts[comparison.kind] += 1

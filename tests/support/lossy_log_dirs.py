@@ -91,6 +91,12 @@ def partition_without_its_topic_id(log_dir: Path) -> Options:
     return ()
 
 
+@of(Kind.OTHER_TOPIC)
+def id_of_another_topic(log_dir: Path) -> Options:
+    in_a_cluster(log_dir, *TOPIC, *metadata_log.topic("users", metadata_log.USERS), topic_id=metadata_log.USERS)
+    return COMPACT
+
+
 @of(Kind.PAUSED_BY_MOVE)
 def move_that_has_not_ended(log_dir: Path) -> Options:
     other = another_log_dir(log_dir, OTHER)

@@ -33,6 +33,7 @@ NAMING = [
             errors.RefusedError,
             errors.UnsupportedError,
             errors.StaleReplicaError,
+            errors.OtherTopicError,
             errors.PolicyUnknownError,
             errors.ConfigError,
             errors.LogChangedError,

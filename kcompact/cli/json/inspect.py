@@ -60,8 +60,8 @@ CONTENTS = Shape(
     Field(
         "tombstones",
         nullable(INTEGER),
-        "records without a value, whether they are superseded or not. Null in `inspect`, and if a batch could "
-        "not be read",
+        "records with a key and without a value, whether they are superseded or not. Null in `inspect`, and if a batch "
+        "could not be read",
     ),
     Field(
         "null_keys",

@@ -215,8 +215,8 @@ def verify_records(
     """table i64[m, 16], found i64[m, 3] -> (batches done, records, code).
 
     Reads and checks every record of the batches [first, end) and stops at the first malformed batch. A row of `found`
-    holds the number of tombstones, the number of records without a key, and the greatest timestamp of the records; for
-    an empty batch, the maximum timestamp of its header. Definition: `format.batch.read_records`.
+    holds the number of tombstones, which have a key, the number of records without a key, and the greatest timestamp of
+    the records; for an empty batch, the maximum timestamp of its header. Definition: `format.batch.read_records`.
     """
     records = 0
     for number in range(first, end):
@@ -242,7 +242,7 @@ def verify_records(
             if position < 0 or offset_delta <= previous or offset_delta > span:
                 return number, records, DAMAGED
             previous = offset_delta
-            found[number, 0] += value_start < 0
+            found[number, 0] += value_start < 0 <= key_start
             found[number, 1] += key_start < 0
             greatest = max(greatest, row[BASE_TIMESTAMP] + timestamp_delta)
         if position != section_end:
