@@ -145,6 +145,7 @@ class RefusedError(KcompactError):
     """kcompact refuses to work on this path. The message says why, and how to continue safely."""
 
     exit_code = 4
+    stops_cleaner = False  # Whether Kafka's cleaner stops there too, and marks the partition as uncleanable.
 
     def __init__(self, *, path: Path | str, problem: str, hint: str = "") -> None:
         self.path = str(path)
@@ -233,9 +234,7 @@ class ClusterUnreachableError(KcompactError):
         super().__init__(f"{shown(address)}: {shown(problem)}", hint, _WITHOUT_CLUSTER)
 
 
-_WITHOUT_CLUSTER = (
-    "Without --bootstrap-server the settings come from the metadata log beside the data, --broker-config and --config."
-)
+_WITHOUT_CLUSTER = "Without --bootstrap-server the settings come from the metadata log, --broker-config and --config."
 
 
 class LogDirLockedError(KcompactError):

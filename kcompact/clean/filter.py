@@ -197,11 +197,13 @@ def _kept_batch(
         return batch.data
     problem = unwritable(header, kept)
     if problem:
-        raise RefusedError(
+        refused = RefusedError(
             path=file,
             problem=f"position {batch.position}: a batch that must be rewritten has {problem}. "
             "Kafka's cleaner stops here too",
         )
+        refused.stops_cleaner = True
+        raise refused
     if _stays_old(header, job):
         return legacy.rebuild(legacy.read_prefix(batch.data), [legacy.Message(*record[:4]) for record in kept])
     horizon = header.delete_horizon_ms

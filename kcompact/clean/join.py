@@ -103,7 +103,7 @@ def build_indexes(parts: Sequence[WrittenPart], base_offset: int, config: TopicC
         )
         if indexes is not None:
             return indexes
-    builder = IndexBuilder(base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes)
+    builder = IndexBuilder(base_offset, interval_bytes, max_index_bytes=max_bytes, file=log_name(base_offset))
     position = 0
     for part in parts:
         for last_offset, max_timestamp, size_bytes in part.output_table.tolist():

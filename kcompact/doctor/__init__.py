@@ -1,7 +1,7 @@
 """Finds everything that would stop a broker, its cleaner or kcompact, before one of them starts. Reads only.
 
 In: log directories and `PlanOptions`. Out: `Finding`s, each with a severity and the next command.
-Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `inspect`.
+Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `inspect`, `engine`, `cleaner`.
 
     findings     one finding, and the table of all kinds with their severities and next commands
     examination  examines log directories: calls the checks below, and sorts what they find
@@ -13,6 +13,7 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `inspec
     believed_index   what a broker does with an index that contradicts its log
     recovery     what a broker cuts off when it recovers a log
     quorum       the files of a KRaft quorum
+    dry_run      what only a cleaning finds
     outage       whether a broker was down for so long that deleted keys may come back
     settings     settings that the broker refuses, that fight each other, or that keep the cleaner from working
 """

@@ -11,9 +11,11 @@ from pathlib import Path
 from kcompact.config.brokers import moves_of
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError, UnsupportedError
+from kcompact.format.index import MAX_RELATIVE_OFFSET
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
 from kcompact.log.producer_state import Producer, first_unstable_offset, load_producers
+from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
@@ -63,6 +65,7 @@ def plan_partition(
         index_interval_bytes=config.index_interval_bytes,
         as_recovered=unclean,
     )
+    _require_relative_offsets(log)
     if moves is None:
         moves = moves_of(log.topic_partition, log.log_dir.path, config.broker)
     log = replace(log, moves=tuple(moves))
@@ -91,6 +94,27 @@ def plan_partition(
         force=force,
         include_internal=include_internal,
     )
+
+
+def _require_relative_offsets(log: PartitionLog) -> None:
+    """Raise UnsupportedError for a closed segment with an offset that no index can have.
+
+    Its end is only read if the next segment begins so far away. Raises CorruptBatchError, StorageError.
+    Rule: LogLoader.retryOnOffsetOverflow (KAFKA-6264).
+    """
+    for segment in log.segments[:-1]:
+        if log.end_of(segment) - 1 - segment.base_offset <= MAX_RELATIVE_OFFSET:
+            continue
+        file = log.file(segment.log_name)
+        last_offset = end_by_headers(file, segment.base_offset) - 1
+        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            raise UnsupportedError(
+                path=str(file),
+                problem=f"offset {last_offset} is too far from the segment's base offset {segment.base_offset} for an "
+                "index",
+                hint="A broker's cleaner splits such a segment at its first cleaning: start the broker once, and let "
+                "it clean the partition.",
+            )
 
 
 def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[Note, ...]]:
