@@ -11,7 +11,6 @@ from kcompact import readable
 from kcompact.doctor.believed_index import time_index_findings, too_large_index_findings
 from kcompact.doctor.broken_batches import swap_findings
 from kcompact.doctor.damage import Tail, damage_findings, found_at_the_ends, found_by_reading, read_tail
-from kcompact.doctor.dry_run import dry_run_findings
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
@@ -61,6 +60,8 @@ def partition_findings(
         problems += found_by_reading(plan, memory_bytes) if reads_all else found_at_the_ends(plan, tails)
         yield from damage_findings(plan, problems, memory_bytes)
         if reads_all and not problems:
+            from kcompact.doctor.dry_run import dry_run_findings  # It loads an engine.
+
             yield from dry_run_findings(plan, memory_bytes)
         yield from _time_index_findings(plan, reads_all=reads_all)
         yield from _missing_findings(plan, tails)

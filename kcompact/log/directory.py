@@ -340,7 +340,7 @@ def read_log(
     bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
     if not bases:
         raise _without_logs(directory, found)
-    reader = SegmentReader(files, rebuild_indexes, index_interval_bytes)
+    reader = SegmentReader(files, rebuild_indexes, index_interval_bytes, log_dir.is_clean_shutdown)
     reader.notes += _notes_on(found)
     leftovers = found.leftovers
     if log_dir.is_running:

@@ -53,11 +53,15 @@ class Segment:
 
 @dataclass(slots=True)
 class SegmentReader:
-    """Reads the segments of a directory and collects notes and damage."""
+    """Reads the segments of a directory and collects notes and damage.
+
+    `is_clean`: a broker was stopped cleanly, so it has cut the indexes of the active segment to their entries.
+    """
 
     partition: Files
     ignores_indexes: bool
     index_interval_bytes: int
+    is_clean: bool
     notes: list[Note] = field(default_factory=list)
     damage: list[CorruptDataError] = field(default_factory=list)
 
@@ -80,13 +84,16 @@ class SegmentReader:
         active, log_end_offset = read_active(first, segment_files[first])
         return (*segments, active), log_end_offset
 
-    def read(self, base_offset: int, files: dict[Suffix, FileIdentity]) -> Segment:
-        """Return a segment, with the sizes and the last timestamp of its indexes."""
+    def read(self, base_offset: int, files: dict[Suffix, FileIdentity], *, is_allocated: bool = False) -> Segment:
+        """Return a segment, with the sizes and the last timestamp of its indexes.
+
+        The zeros of a time index that `is_allocated` in advance do not count.
+        """
         log, first_max_timestamp = self.partition.file(files[Suffix.LOG].name), None
         indexes = _Indexes(_size_of(files, Suffix.INDEX), _size_of(files, Suffix.TIME_INDEX), index.NO_TIMESTAMP)
         try:
             first_max_timestamp = self._first_max_timestamp(files[Suffix.LOG], base_offset)
-            indexes = self._indexes(log, files)
+            indexes = self._indexes(log, files, is_allocated=is_allocated)
         except CorruptIndexError as problem:
             self.damage.append(index_or_log(problem, log))
             if indexes.time_index_bytes:
@@ -152,7 +159,7 @@ class SegmentReader:
         ]
         return segments, recovered.kept[-1].next_offset
 
-    def _indexes(self, log: LogFile, files: dict[Suffix, FileIdentity]) -> _Indexes:
+    def _indexes(self, log: LogFile, files: dict[Suffix, FileIdentity], *, is_allocated: bool) -> _Indexes:
         """Return what the planner takes from the indexes, or from ones built from the batches."""
         missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
         if missing:
@@ -169,7 +176,7 @@ class SegmentReader:
         time_index_bytes = _size_of(files, Suffix.TIME_INDEX)
         is_empty = not files[Suffix.TIME_INDEX].size_bytes
         times = () if is_empty else read_time_index(log.with_suffix(Suffix.TIME_INDEX))
-        ends_in_zeros = len(times) * index.TIME_ENTRY_BYTES < time_index_bytes
+        ends_in_zeros = not is_allocated and len(times) * index.TIME_ENTRY_BYTES < time_index_bytes
         last_timestamp = 0 if ends_in_zeros else _last_timestamp(times)
         return _Indexes(_size_of(files, Suffix.INDEX), time_index_bytes, last_timestamp, ends_in_zeros)
 
@@ -189,7 +196,7 @@ class SegmentReader:
         Batches are verified from the last offset index entry on.
         Rule: `LogSegment.readNextOffset`, `LogSegment.ensureOffsetInRange`.
         """
-        active = self.read(base_offset, files)
+        active = self.read(base_offset, files, is_allocated=not self.is_clean)
         log = self.partition.file(active.log_name)
         start_position = 0
         damage: CorruptDataError | None = None

@@ -19,7 +19,6 @@ from itertools import takewhile
 
 from kcompact.config.settings import TopicConfig
 from kcompact.format import index
-from kcompact.kernels import columns as c
 from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
@@ -128,6 +127,8 @@ def younger_record_ms(plan: CleanPlan, due: ExpiredSegment) -> int | None:
     retention_ms = plan.config.retention_ms
     if due.reason is not RetentionReason.TIME or retention_ms is None:
         return None
+    from kcompact.kernels import columns as c
+
     file = plan.log.file(due.segment.log_name)
     greatest = max(
         (

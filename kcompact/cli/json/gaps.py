@@ -125,6 +125,9 @@ ODD_INDEX = Shape(
 ODD_INDEXES = (Field("segments", list_of(ODD_INDEX), "the segments with such an index"), INDEX_INTERVAL)
 
 EVIDENCE = {
+    "lost-records": _fact(
+        "lost-records", Field("file", STRING, "an empty closed `.log`, or one shorter than its index")
+    ),
     "missing-offsets": _fact("missing-offsets", MISSING_OFFSETS),
     "nothing-missing": _fact("nothing-missing"),
     "last-gap": _fact(

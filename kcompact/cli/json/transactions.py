@@ -130,9 +130,9 @@ PRODUCER = Shape(
 
 HELD_BACK = Shape(
     "held-back",
-    Field("batches", INTEGER, "from the last stable offset on"),
-    Field("records", INTEGER, "from the last stable offset on"),
-    Field("size_bytes", INTEGER, "from the last stable offset on"),
+    Field("batches", INTEGER, "of data, from the last stable offset on"),
+    Field("records", INTEGER, "of data, from the last stable offset on"),
+    Field("size_bytes", INTEGER, "that of these batches"),
     Field("segments", list_of(INTEGER), "the base offsets of the closed segments that could be cleaned otherwise"),
     Field("segment_bytes", INTEGER, "the size of these segments"),
 )

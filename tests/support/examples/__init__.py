@@ -21,10 +21,10 @@ from pathlib import Path
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Header, sealed
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, build_offset_checkpoint
-from kcompact.format.index import IndexBuilder
+from kcompact.format.index import TIME_ENTRY_BYTES, TIME_ENTRY_STRUCT, IndexBuilder
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry
-from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, encode_uuid
+from kcompact.format.properties import encode_uuid
 from tests.support import log_dsl, log_writer, metadata_log, reference_cleaner
 from tests.support.broker_files import build_snapshot
 from tests.support.metadata_records import MetadataRecord
@@ -50,6 +50,7 @@ def build(name: str, log_dir: Path) -> Path:
             listing = Listing.parse(text)
             listing.write(log_dir)
             partition, checkpoint, high_watermark = listing.topic_partition, listing.checkpoint, listing.end_offset
+            is_lone = True  # The listing is that of a running broker: its active segment has indexes with zeros.
         else:
             spec = log_dsl.parse(text)
             is_lone = is_lone or spec.lone
@@ -138,8 +139,6 @@ class Listing:
     def write(self, log_dir: Path) -> None:
         directory = log_dir / self.name
         directory.mkdir()
-        (log_dir / META_PROPERTIES).write_text("version=1\nnode.id=1\n")
-        (log_dir / CLEAN_SHUTDOWN_FILE).write_text('{"version":0,"brokerEpoch":1}')
         ends = [*(segment.base_offset for segment in self.segments[1:]), self.end_offset]
         rolled_ms = self.segments[0].modified_ms
         for segment, end_offset in zip(self.segments, ends, strict=True):
@@ -167,6 +166,8 @@ class Listing:
             log.truncate(segment.log_bytes)
         offset_index, time_index = builder.finish()
         _write_padded(directory / index_name(segment.base_offset), offset_index, segment.index_bytes)
+        if segment is not self.segments[-1] and segment.time_index_bytes is not None:
+            time_index = _filled(time_index, segment.time_index_bytes)
         _write_padded(directory / time_index_name(segment.base_offset), time_index, segment.time_index_bytes)
         for name in (log_name, index_name, time_index_name):
             os.utime(directory / name(segment.base_offset), ns=(segment.modified_ms * 1_000_000,) * 2)
@@ -221,6 +222,14 @@ def _write_padded(path: Path, entries: bytes, size_bytes: int | None) -> None:
     if size_bytes is not None:
         assert len(entries) <= size_bytes, (path.name, len(entries), size_bytes)
         os.truncate(path, size_bytes)
+
+
+def _filled(entries: bytes, size_bytes: int) -> bytes:
+    """Return a time index of this size, with more entries before the first one."""
+    timestamp, relative_offset = TIME_ENTRY_STRUCT.unpack(entries[:TIME_ENTRY_BYTES])
+    count = (size_bytes - len(entries)) // TIME_ENTRY_BYTES
+    more = (TIME_ENTRY_STRUCT.pack(timestamp - count + number, relative_offset) for number in range(count))
+    return b"".join(more) + entries
 
 
 def _snapshot(size_bytes: int) -> bytes:

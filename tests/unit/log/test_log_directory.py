@@ -186,12 +186,15 @@ def test_ignored_indexes_are_rebuilt(directory: Path) -> None:
 @pytest.mark.parametrize(("size", "suffix"), [(10_485_760, ".index"), (10_485_756, ".timeindex")])
 def test_a_preallocated_active_index_may_end_in_zeros(directory: Path, size: int, suffix: str) -> None:
     os.truncate((directory / ACTIVE).with_suffix(suffix), size)
+    (directory.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)
     found = read_log(directory)
     assert (found.log_end_offset, found.damage) == (9, ())
-    # A broker takes the last slot of a time index.
-    is_time_index = suffix == ".timeindex"
-    assert found.active_segment.largest_timestamp_ms == (0 if is_time_index else DEFAULT_TIME)
-    assert found.active_segment.ends_in_zeros == is_time_index
+    assert found.active_segment.largest_timestamp_ms == DEFAULT_TIME
+    # After a clean stop no zeros are left, and a broker takes the last slot of a time index.
+    (directory.parent / ".kafka_cleanshutdown").touch()
+    stopped, is_time_index = read_log(directory).active_segment, suffix == ".timeindex"
+    assert stopped.largest_timestamp_ms == (0 if is_time_index else DEFAULT_TIME)
+    assert stopped.ends_in_zeros == is_time_index
 
 
 def test_an_empty_active_segment(tmp_path: Path) -> None:
