@@ -46,6 +46,9 @@ TORTURE ?=
 # Options of `make replica-fixtures`: names of cases, --to DIR, --freeze.
 REPLICAS ?=
 
+# Options of `make starts` and `make broker-starts`: --seed, --only a kind of file; of the first also --directories.
+STARTS ?=
+
 # How many odd logs `make oracle` writes, and the seed of the first. KAFKA=4.0.2 compares with that
 # version instead. Of versions before 3.9 less is compared: tests/support/releases.py.
 ORACLE_LOGS ?= 200
@@ -63,7 +66,7 @@ SHARE ?= 1
 # Which tests on a cluster `make cluster-check` runs, as options of pytest.
 CLUSTER_TESTS ?=
 
-.PHONY: install demo test fast slow properties check format format-check lint types docs-check coverage hooks oldest newest with-newest wheel-check wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check replica-fixtures oracle random-logs new-releases restart-check broker-check cluster-check nightly torture bench clean help
+.PHONY: install demo test fast slow properties check format format-check lint types docs-check coverage hooks oldest newest with-newest wheel-check wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check replica-fixtures oracle random-logs starts broker-starts new-releases restart-check broker-check cluster-check nightly torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -218,6 +221,12 @@ oracle: random-logs  ## compare with Kafka's own cleaner and loader; KAFKA=4.0.2
 
 random-logs: $(STAMP)  ## that part of `make oracle` that writes random logs
 	$(BIN)/python $(RANDOM_LOGS) $(if $(KAFKA),--kafka $(KAFKA))
+
+starts: $(STAMP)  ## compare what doctor says of damaged directories with what Kafka's own manager of the logs makes of them
+	$(BIN)/python -m tests.oracle.starts $(STARTS)
+
+broker-starts: $(STAMP)  ## the same with a real broker: each kind of file, each kind of damage
+	$(BIN)/python -m tests.oracle.broker_starts $(STARTS)
 
 new-releases: $(STAMP)  ## look for new versions of Kafka and compare random logs with the cleaner of each; needs the network
 	$(BIN)/python -m tests.oracle.new_releases

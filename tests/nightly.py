@@ -36,6 +36,8 @@ CHANGED = " with changes"
 
 LOGS = 200
 """Random logs for each version of Kafka, at a share of 1."""
+DIRECTORIES = 3_000
+"""Damaged directories, of which Kafka's manager of the logs and `doctor` have to say the same, at a share of 1."""
 MOST_LOGS = 10_000
 """Seeds of logs are consecutive. Those of two days or two versions are so far apart."""
 EXAMPLES = 100
@@ -131,6 +133,9 @@ def steps(*, seed: int, share: float) -> list[Step]:
         chosen = "" if version == NEWEST else f"KAFKA={version} "
         command = f"make oracle {chosen}ORACLE_LOGS={min(count(LOGS), MOST_LOGS)} SEED={first}"
         found.append(Step("oracle", f"oracle-{version}", command))
+    first, directories = seed * MOST_LOGS, min(count(DIRECTORIES), MOST_LOGS)
+    found.append(Step("starts", "starts", f'make starts STARTS="--seed {first} --directories {directories}"'))
+    found.append(Step("starts", "broker-starts", f'make broker-starts STARTS="--seed {seed}"'))
     found += [Step("torture", f"torture-{part}", torture(part)) for part in TORTURE_PARTS]
     for part, targets in OTHERS.items():
         found += [Step(part, target.split()[0], f"make {target}") for target in targets]

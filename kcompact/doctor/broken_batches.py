@@ -109,6 +109,9 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
 
 
 _LATEST_MAGIC = 2
+_KEY_SIZE_AT = (18, 26)
+"""Where a message of magic 0 or 1 has the size of its key."""
+_CODEC_BITS = 7
 _BUFFER_BYTES = 1_048_588
 """The default `max.message.bytes`, to which the cleaner's buffer grows."""
 
@@ -168,6 +171,9 @@ def _wrong_prefix(prefix: bytes, left_bytes: int, where: str) -> str:
 
 def _wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int) -> str:
     """Return the exception for records that cannot be decoded, an empty text if they can."""
+    magic = data[UP_TO_MAGIC_BYTES - 1]
+    if magic < _LATEST_MAGIC and data[UP_TO_MAGIC_BYTES] & _CODEC_BITS == 0:
+        return _wrong_key(data, _KEY_SIZE_AT[magic])
     try:
         header = read_header(data, file=str(file), position=position)
         batch = Batch(position, header, memoryview(data))
@@ -177,3 +183,11 @@ def _wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int)
     except KcompactError:
         return ""  # Too large to be checked here.
     return ""
+
+
+def _wrong_key(data: bytes, at: int) -> str:
+    """Return the exception for an uncompressed message of magic 0 or 1, of which a cleaner only reads the key."""
+    if len(data) < at + 4:
+        return "IndexOutOfBoundsException"
+    (size,) = struct.unpack_from(">i", data, at)
+    return "IllegalArgumentException" if size > len(data) - at - 4 else ""

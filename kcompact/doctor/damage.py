@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
@@ -24,7 +23,7 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, parse_leader_epochs
-from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.format.names import Suffix
 from kcompact.format.properties import PARTITION_METADATA, parse_partition_metadata
 from kcompact.inspect import findings as inspected
 from kcompact.inspect.verify import verify_log
@@ -174,28 +173,6 @@ def _uncleanable_batches(plan: CleanPlan, problems: Sequence[KcompactError], mem
             with storage_errors(file.path):
                 found = uncleanable_batches(file, plan.log.topic_partition, memory_bytes=memory_bytes)
                 yield from islice(found, inspected.MOST_LISTED)
-                if misplaced := _misplaced(plan.log, segment, file):
-                    yield misplaced
-
-
-def _misplaced(log: PartitionLog, segment: Segment, file: LogFile) -> Finding | None:
-    """Return the finding for a segment with offsets of another one: the index of the new one takes no falling ones."""
-    is_last = segment is log.active_segment
-    limit, first_offset, end_offset = MAX_OFFSET if is_last else log.end_of(segment), None, segment.base_offset
-    with suppress(CorruptDataError):
-        for _, header in headers(file):
-            first_offset = header.base_offset if first_offset is None else first_offset
-            end_offset = header.next_offset
-    if end_offset <= limit and (first_offset is None or first_offset >= segment.base_offset):
-        return None
-    return Finding(
-        kind=Kind.UNCLEANABLE_BATCH,
-        directory=log.directory,
-        file=file.path,
-        offset=first_offset,
-        problem=f"has the offsets {first_offset} to {end_offset - 1}, which are those of other segments",
-        broker_says=f"Marking its partition ({log.topic_partition}) as uncleanable: InvalidOffsetException",
-    )
 
 
 def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
