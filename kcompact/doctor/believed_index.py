@@ -205,7 +205,7 @@ def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding
         return
     file = log.file(segment.log_name)
     offset = segment.base_offset + last_time_slot(file.with_suffix(Suffix.TIME_INDEX)).relative_offset
-    if segment is log.active_segment and not log.damage and offset <= log.log_end_offset:
+    if segment is log.active_segment and not log.damage and offset < log.log_end_offset:
         return
     end_offset = _batches(file, segment.base_offset)[1]
     yield from _lost_end(log, segment, Suffix.TIME_INDEX, [offset], end_offset)
