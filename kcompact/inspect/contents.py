@@ -27,8 +27,9 @@ class SegmentContents:
     `end_position` is the end of the last batch that was read. It is less than the size of the file if the batches
     do not fill the file; `damage` says why. `first_timestamp_ms` is the maximum timestamp of the first batch, as in
     Kafka's planner, `largest_timestamp_ms` the greatest of all batches. `tombstones` and `null_keys` are None unless
-    the records were read. The header of a compressed batch of magic 0 or 1 does not say how many records it has:
-    `counted_records` are those of the other batches, and `uncounted_batches` says how many such batches were not read.
+    the records were read. The header of a compressed batch of magic 0 or 1 has neither the number of its records nor
+    its first offset: `counted_records` are those of the other batches, `uncounted_batches` says how many such batches
+    were not read, and `first_offset` is None if the first batch is one.
 
     `a + b` is the contents of two runs of batches of the same segment, `a` before `b`.
     """
@@ -127,7 +128,7 @@ def _contents_of(run: Sequence[tuple[int, Header]], base_offset: int) -> Segment
         control_batches=sum(header.is_control for header in run_headers),
         transactional_batches=sum(header.is_transactional for header in run_headers),
         horizon_batches=sum(header.delete_horizon_ms is not None for header in run_headers),
-        first_offset=first.base_offset,
+        first_offset=None if first.records_count < 0 else first.base_offset,
         last_offset=last.last_offset,
         first_timestamp_ms=first.max_timestamp,
         largest_timestamp_ms=max(header.max_timestamp for header in run_headers),

@@ -198,6 +198,8 @@ class _SegmentChecks:
         self._largest_offset = file.base_offset - 1
         self._first_epoch, self._largest_epoch = -1, epoch
         self._legacy_records = self._legacy_batches = self._tombstones = self._null_keys = 0
+        self._first_offset: int | None = None
+        """That of the first batch, if its header does not have it."""
         self._reads_all = True
         """Whether the records of all batches could be read."""
 
@@ -231,6 +233,8 @@ class _SegmentChecks:
         if header.records_count < 0:
             self._legacy_records += len(records)
             self._legacy_batches += 1
+            if self._largest_offset < self.file.base_offset and records:
+                self._first_offset = records[0].offset
         if not header.is_control:
             self._tombstones += sum(record.value is None and record.key is not None for record in records)
             self._null_keys += sum(record.key is None for record in records)
@@ -260,6 +264,7 @@ class _SegmentChecks:
                 contents,
                 counted_records=contents.counted_records + self._legacy_records,
                 uncounted_batches=contents.uncounted_batches - self._legacy_batches,
+                first_offset=self._first_offset if contents.first_offset is None else contents.first_offset,
                 tombstones=self._tombstones if self._reads_all else None,
                 null_keys=self._null_keys if self._reads_all else None,
                 damage=damage,

@@ -51,7 +51,12 @@ CONTENTS = Shape(
         "null if a compressed batch is older than Kafka 0.11, because its header does not say how many it has; "
         "`verify` counts them",
     ),
-    Field("first_offset", nullable(INTEGER), "of the first batch; null without a batch"),
+    Field(
+        "first_offset",
+        nullable(INTEGER),
+        "of the first batch; null without a batch, and in `inspect` if that is compressed and older than Kafka 0.11, "
+        "because its header only has the last offset",
+    ),
     Field("last_offset", nullable(INTEGER), "of the last batch; null without a batch"),
     Field("empty_batches", INTEGER, "batches without a record"),
     Field("control_batches", INTEGER, "batches of markers"),

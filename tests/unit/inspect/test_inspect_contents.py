@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fixtures import checkout
 from kcompact.errors import CorruptBatchError
 from kcompact.inspect import contents
 from kcompact.inspect.contents import SegmentContents, file_contents, log_contents
@@ -93,3 +94,14 @@ def test_addition_is_associative_and_nothing_is_neutral(
     assert (a + b) + c == a + (b + c)
     nothing = SegmentContents(base_offset=7)
     assert a + nothing == nothing + a == a
+
+
+def test_a_compressed_batch_of_an_old_format_does_not_say_where_it_begins(tmp_path: Path) -> None:
+    log_dir = checkout.copy_directory("legacy", "before", tmp_path / "logs")
+    (directory,) = (path for path in log_dir.iterdir() if path.is_dir())
+    log = read_log(directory)
+    inspected, verified = log_contents(log).segments, verify_log(log).segments
+    assert [(each.first_offset, each.records) for each in inspected] == [
+        *((0, None), (None, None), (64, None), (96, 2), (None, 0))
+    ]
+    assert [(each.first_offset, each.records) for each in verified] == [(0, 32), (32, 32), (64, 32), (96, 2), (None, 0)]
