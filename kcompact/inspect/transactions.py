@@ -364,11 +364,8 @@ class TransactionCounter:
 
 
 def _between(first_ms: int, last_ms: int) -> int | None:
-    """Return the time between two timestamps; None if one is that of a record without one, or if they fall.
-
-    A producer's clock may go ahead of the coordinator's.
-    """
-    return last_ms - first_ms if 0 <= first_ms <= last_ms else None
+    """Return the time between two timestamps, None if one of them is that of a record without one."""
+    return last_ms - first_ms if first_ms >= 0 and last_ms >= 0 else None
 
 
 def _joined(before: Event, later: Event) -> Event:

@@ -44,7 +44,7 @@ TRANSACTION = Shape(
     Field(
         "duration_ms",
         nullable(INTEGER),
-        "from the first record that is left to the marker; null if a time is missing, or the marker has the earlier one",
+        "from the first record that is left to the marker",
     ),
     Field(
         "is_known_to_broker",
