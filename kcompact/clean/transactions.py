@@ -139,11 +139,13 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
     ]
     transactions = judged(segments, log_start_offset=log.log_start_offset)
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
-    later = AbortedTxnColumns.of(
-        *(aborted[segment.base_offset] for segment in log.segments[len(plan.segments) :])
-    ).table
-    reaching_back = later[later[:, c.ENTRY_FIRST_OFFSET] < plan.first_uncleanable_offset]
-    end_offset = int(reaching_back[:, c.ENTRY_LAST_OFFSET].max(initial=-1)) + 1
+    later = log.segments[len(plan.segments) :]
+    entries = AbortedTxnColumns.of(*(aborted[segment.base_offset] for segment in later)).table
+    reaching_back = entries[entries[:, c.ENTRY_FIRST_OFFSET] < plan.first_uncleanable_offset]
+    # Where a whole index is lost, consumers read what was aborted: a cleaning must not be taken for a log in order.
+    lost = [segment for segment in later if not aborted[segment.base_offset] and _needs_transaction_index(log, segment)]
+    ends = [int(reaching_back[:, c.ENTRY_LAST_OFFSET].max(initial=-1)) + 1, *map(log.end_of, lost)]
+    end_offset = max(ends)
     for segment, rows in _later_batches(plan, transactions, end_offset):
         for problem in contradictions(
             transactions,
@@ -154,6 +156,14 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
             judged_end=end_offset,
         ):
             raise problem
+
+
+def _needs_transaction_index(log: PartitionLog, segment: Segment) -> bool:
+    """Return whether a segment has an ABORT marker, and is not one whose index a broker builds when it starts."""
+    if log.recovered_from is not None and segment.base_offset >= log.recovered_from:
+        return False
+    tables = read_transaction_tables(log.file(segment.log_name), end_position=segment.size_bytes)
+    return any((table[:, c.TXN_KIND] == c.ABORT).any() for table in tables)
 
 
 def _later_batches(

@@ -16,7 +16,7 @@ from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import read_log
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
-from tests.support import log_writer
+from tests.support import log_dsl, log_writer
 from tests.support.committed_view import committed_view
 from tests.support.copies import read_files
 from tests.support.machine_code import switch
@@ -28,10 +28,10 @@ VIEW = {b"a": b"1", b"b": b"1", b"c": b"2", b"d": b"2", b"e": b"1", b"f": b"1", 
 LAST_STABLE_OFFSET_AT = 26
 
 
-def clean(directory: Path, options: CleanOptions | None = None) -> CleanResult:
+def clean(directory: Path, options: CleanOptions | None = None, *, end_offset: int = 15) -> CleanResult:
     options = options or CleanOptions()
     plan = plan_partition(directory, SPEC.config, now_ms=SPEC.now_ms, rebuild_indexes=options.rebuild_indexes)
-    assert plan.first_uncleanable_offset == 15
+    assert plan.first_uncleanable_offset == end_offset
     with log_dir_lock(directory.parent) as lock:
         return clean_partition(plan, InProcess(), lock=lock, options=options)
 
@@ -118,6 +118,39 @@ def test_rebuilt_from_the_markers_the_result_is_that_of_sound_indexes(
     # In place, an index behind the cleaned range stays as it is.
     assert not verify_log(read_log(copy)).is_damaged
     assert not verify_log(read_log(directory)).is_damaged or WRONG[wrong].base_offset >= 15
+
+
+BEHIND_THE_RANGE = log_dsl.parse(
+    """log lone now=10:00 min.cleanable.dirty.ratio=0 min.compaction.lag.ms=15m
+    0: a=1 b=1 a=2
+    3: c=1^09:50(pid=7 txn) abort^09:50(pid=7)
+    5: d=1^09:55(pid=7 txn) abort^09:55(pid=7) e=1^09:55
+    txnindex 3: pid=7 first=3 last=4 stable=5
+    txnindex 5: pid=7 first=5 last=6 stable=7
+    """
+)
+"""Whole aborted transactions in a segment that is too young, and in the active one. The cleaned range has none."""
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("data", [None, b""], ids=["missing", "empty"])
+@pytest.mark.parametrize("base_offset", [3, 5])
+def test_an_index_that_is_lost_behind_the_cleaned_range_is_refused(
+    base_offset: int, data: bytes | None, tmp_path: Path
+) -> None:
+    directory = log_writer.write(BEHIND_THE_RANGE, tmp_path / "logs")
+    clean(directory, CleanOptions(output=tmp_path / "sound"), end_offset=3)
+    path = directory / f"{base_offset:020d}.txnindex"
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    before = read_files(directory)
+    for options in (CleanOptions(), CleanOptions(dry_run=True), CleanOptions(output=tmp_path / "out")):
+        with pytest.raises(CorruptDataError, match=f"has no entry for the ABORT marker at offset {base_offset + 1}"):
+            clean(directory, options, end_offset=3)
+        assert read_files(directory) == before
+    clean(directory, CleanOptions(rebuild_indexes=True, output=tmp_path / "out"), end_offset=3)
+    assert read_files(tmp_path / "out" / directory.name) == read_files(tmp_path / "sound" / directory.name)
 
 
 def below_young_segments(directory: Path) -> dict[str, bytes]:
