@@ -19,7 +19,10 @@ from kcompact.log.directory import PartitionLog
 from kcompact.plan.discovery import LeftOutKind, left_out_of
 
 _KINDS = {
-    LeftOutKind.DELETE: (Kind.DELETE_DIRECTORY, "a deleted partition; a broker removes it when it starts"),
+    LeftOutKind.DELETE: (
+        Kind.DELETE_DIRECTORY,
+        "a deleted partition; a broker removes it, at the latest when it starts",
+    ),
     LeftOutKind.FUTURE: (Kind.FUTURE_DIRECTORY, "a replica that was moving to this log directory; a broker goes on"),
     LeftOutKind.STRAY: (
         Kind.STRAY_DIRECTORY,

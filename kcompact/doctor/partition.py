@@ -80,10 +80,10 @@ def _leftover_findings(log: PartitionLog) -> Iterator[Finding]:
         problem = f"{log.staging[0]} is left of an interrupted run of kcompact; recover finishes or undoes it"
         yield finding(kind=Kind.STAGING, file=log.directory / log.staging[0], problem=problem)
     elif log.leftovers:
-        problem = (
-            f"{counted(len(log.leftovers), 'file')} of a broker's interrupted cleaning: a broker finishes or removes "
-            "them when it starts"
-        )
+        files = counted(len(log.leftovers), "file")
+        problem = f"{files} of a broker's interrupted cleaning: a broker finishes or removes them when it starts"
+        if log.log_dir.is_running:
+            problem = f"{files} of a cleaning that the running broker is just ending, or has given up"
         yield finding(kind=Kind.LEFTOVERS, file=log.directory / log.leftovers[0], problem=problem)
     needed = _only_copies(log)
     for base_offset in needed:
@@ -94,7 +94,9 @@ def _leftover_findings(log: PartitionLog) -> Iterator[Finding]:
         yield _only_copy(log.directory, base_offset, problem)
     removed = [name for name in log.deleted if base_offset_of(name) not in needed]
     if removed:
-        problem = f"{counted(len(removed), 'file')} replaced or deleted; a broker removes them when it starts"
+        # A running broker deletes them `file.delete.delay.ms` after it has marked them.
+        when = "within file.delete.delay.ms" if log.log_dir.is_running else "when it starts"
+        problem = f"{counted(len(removed), 'file')} replaced or deleted; a broker removes them {when}"
         yield finding(kind=Kind.DELETED_FILES, file=log.directory / removed[0], problem=problem)
 
 

@@ -111,7 +111,7 @@ _MEANINGS = {
     Temporary.SWAP: (
         "complete, not yet renamed to its final name; kcompact recover finishes a swap of kcompact, a broker its own"
     ),
-    Temporary.DELETED: "replaced and about to be deleted; a broker deletes it when it starts",
+    Temporary.DELETED: "replaced and about to be deleted; a broker deletes it, at the latest when it starts",
 }
 
 

@@ -60,7 +60,9 @@ def require_same_owners(directory: OpenDirectory, names: Iterable[str]) -> None:
         if may_give_to(status, parent):
             allowed.add((status.st_uid, status.st_gid))
         else:
-            raise _cannot_be_copied(directory.path / name, os.strerror(errno.EPERM))
+            group = parent.st_gid if parent.st_mode & stat.S_ISGID else os.getegid()
+            what = _what_differs(status, owner=os.geteuid(), group=group)
+            raise _cannot_be_copied(directory.path / name, what, os.strerror(errno.EPERM))
 
 
 StagedStatuses = dict[str, os.stat_result]
@@ -101,7 +103,8 @@ def carry_over(partition: OpenDirectory | Path, staging: str, cleaned: CleanedSe
                     turns.sync(fd)
             except OSError as error:
                 if error.errno in _NOT_ALLOWED:
-                    raise _cannot_be_copied(directory.path / model, error.strerror) from error
+                    what = _what_remains(directory, model, f"{staging}/{file.staged_as}")
+                    raise _cannot_be_copied(directory.path / model, what, error.strerror) from error
                 new = directory.path / staging / file.staged_as
                 operation = f"copy the attributes of {model} and sync"
                 raise storage_error(new, error, operation=operation) from error
@@ -116,10 +119,29 @@ def _require_single_file(directory: OpenDirectory, name: str, status: os.stat_re
         )
 
 
-def _cannot_be_copied(model: Path, why: str | None) -> RefusedError:
+def _what_remains(directory: OpenDirectory, model: str, new: str) -> str:
+    """Return which attribute a new file did not get from its model."""
+    wanted, actual = directory.status(model), directory.status(new)
+    if wanted is None or actual is None:
+        return "owner, mode or attributes"
+    return _what_differs(wanted, owner=actual.st_uid, group=actual.st_gid, mode=actual.st_mode)
+
+
+def _what_differs(wanted: os.stat_result, *, owner: int, group: int, mode: int | None = None) -> str:
+    """Return which attribute of a file a new one with these does not have, with both values."""
+    if wanted.st_uid != owner:
+        return f"owner (user id {wanted.st_uid}; a new file has {owner})"
+    if wanted.st_gid != group:
+        return f"group (group id {wanted.st_gid}; a new file has {group})"
+    if mode is not None and _copied_mode(wanted) != stat.S_IMODE(mode):
+        return f"mode ({_copied_mode(wanted):o}; a new file has {stat.S_IMODE(mode):o})"
+    return "extended attributes or time"
+
+
+def _cannot_be_copied(model: Path, what: str, why: str | None) -> RefusedError:
     return RefusedError(
         path=model,
-        problem=f"its owner, mode or attributes cannot be copied to the new file: {why}",
+        problem=f"its {what} cannot be copied to the new file: {why}",
         hint="It was not changed. Run as the user that owns these files (the broker's user).",
     )
 

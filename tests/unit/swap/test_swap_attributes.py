@@ -62,6 +62,31 @@ def test_what_cannot_be_carried_over_is_refused(scene: Scene, call: str, monkeyp
         carry_over(scene.directory, scene.staging, scene.cleaned[0])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "what"),
+    [
+        (1234, 0, 0o644, r"owner \(user id 1234; a new file has 0\)"),
+        (0, 2345, 0o644, r"group \(group id 2345; a new file has 0\)"),
+        (0, 0, 0o640, r"mode \(640; a new file has 644\)"),
+        (0, 0, 0o644, "extended attributes or time"),
+    ],
+)
+def test_what_cannot_be_carried_over_is_named(
+    scene: Scene, owner: int, group: int, mode: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(scene.directory / log_of(0), owner, group)
+    (scene.directory / log_of(0)).chmod(mode)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    for call in ("fchown", "fchmod"):
+        monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(RefusedError, match=f"its {what} cannot be copied"):
+        carry_over(scene.directory, scene.staging, scene.cleaned[0])
+
+
 def test_a_file_system_that_ignores_chmod_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     (scene.directory / log_of(0)).chmod(0o640)
     monkeypatch.setattr(os, "fchmod", lambda fd, mode: None)
