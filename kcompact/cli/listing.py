@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,7 @@ from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, 
 from kcompact.cli.output.file_entries import base_offset_of, is_log
 from kcompact.cli.output.progress import ListProgress
 from kcompact.cli.question import named_in
-from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
+from kcompact.errors import CorruptBatchError, KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
 from kcompact.inspect.contents import file_size
@@ -30,6 +30,7 @@ from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
+from kcompact.plan.partition import advise_recovery
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import counted, shown
@@ -127,7 +128,7 @@ def _list_logs(
         raise RefusedError(path=files[0], problem="--latest needs partition directories: all segments decide")
     logs, codes = _single_logs(files)
     for directory in directories:
-        logs += _log_files(directory, unusable)
+        logs += _log_files(directory, unusable, unclean=options.unclean)
     if not logs:  # Then there is nothing to write into a file.
         return codes
     if listing.partitions:
@@ -167,20 +168,22 @@ def _partition_of(log: Path) -> int | None:
     return directory.topic_partition.partition if directory else None
 
 
-def _log_files(directory: Path, unusable: list[InspectedPartition]) -> list[ListedLog]:
+def _log_files(directory: Path, unusable: list[InspectedPartition], *, unclean: bool) -> list[ListedLog]:
     """Return the logs of a partition in offset order. A failure is added to `unusable`.
 
-    With the active segment of a running broker comes the end of its last whole batch.
+    With the active segment of a running broker comes the end of its last whole batch. With `unclean` each log ends
+    where a broker's recovery will cut it.
     """
     ends: dict[str, int] = {}
     files = files_in(directory)
     try:
         with storage_errors(directory):
-            if is_running(directory.parent):
-                log_dir = read_log_dir(directory.parent)
-                log = read_unchanged(files, log_dir, lambda current: read_log(directory, log_dir=current))
-                ends[log.active_segment.log_name] = log.active_segment.size_bytes
             names = _log_names(files)
+            if unclean or is_running(directory.parent):
+                read = partial(read_log, directory, as_recovered=unclean)
+                log = read_unchanged(files, read_log_dir(directory.parent), lambda current: read(log_dir=current))
+                ends = {segment.log_name: segment.size_bytes for segment in log.segments}
+                names = sorted(ends)
             if not names:
                 # Raises the error of a directory without a log.
                 read_log(directory, log_dir=read_log_dir(directory.parent))
@@ -559,6 +562,8 @@ def _read_latest(directory: Path, planner: Planner, *, memory_bytes: int | None,
 
     def read(log_dir: LogDir) -> LatestRecords:
         plan, damage = planner.plan_despite_damage(directory, log_dir)
+        if isinstance(damage, CorruptBatchError):
+            advise_recovery(damage, plan.log)
         if damage is not None:
             raise damage
         return latest_records(plan, InProcess(progress=progress), memory_bytes=memory_bytes)

@@ -306,7 +306,7 @@ topics = click.option("--topic", "topics", cls=SharedOption, **_TOPICS)
 unclean = click.option(
     "--unclean",
     is_flag=True,
-    help="After an unclean shutdown: plan by what a broker's recovery will keep, and clean nothing that it recovers.",
+    help="After an unclean shutdown: take the log as a broker's recovery leaves it; clean nothing of that.",
 )
 
 

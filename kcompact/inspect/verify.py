@@ -66,13 +66,14 @@ def verify_log(
     Reads every byte of the partition, and holds at most `memory_bytes` for a batch. A larger batch is not checked; it
     is the `damage` of its segment. Raises StorageError; RefusedError for an index that is a link or far too large.
     """
+    is_cut = log.log_dir.is_running or log.recovered_from is not None
     files = [
         SegmentToVerify(
             log=log.file(segment.log_name),
             base_offset=segment.base_offset,
             end_offset=None if segment is log.active_segment else log.end_of(segment),
             memory_bytes=memory_bytes,
-            end_position=segment.size_bytes if segment is log.active_segment and log.log_dir.is_running else None,
+            end_position=segment.size_bytes if is_cut and segment is log.active_segment else None,
         )
         for segment in log.segments
     ]

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from kcompact.config.brokers import moves_of
 from kcompact.config.settings import TopicConfig
-from kcompact.errors import CorruptDataError, KcompactError, PolicyUnknownError, RefusedError, UnsupportedError
+from kcompact.errors import (
+    CorruptBatchError,
+    CorruptDataError,
+    KcompactError,
+    PolicyUnknownError,
+    RefusedError,
+    UnsupportedError,
+)
 from kcompact.format.index import MAX_RELATIVE_OFFSET
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
@@ -177,6 +184,20 @@ def plan_despite_damage(
         plan = plan_cleaning(log, config, now_ms=options.now_ms, producers=producers, high_watermark=high_watermark)
         return plan, problem
     return plan, plan.log.damage[0] if plan.log.damage else None
+
+
+def advise_recovery(problem: CorruptBatchError, log: PartitionLog) -> None:
+    """Say of damage at the end of a log that was not closed that a broker cuts it off: nothing is to be restored."""
+    if not log.needs_recovery:
+        return
+    with suppress(KcompactError, OSError):
+        recovered = read_log(log.directory, log_dir=log.log_dir, rebuild_indexes=log.ignores_indexes, as_recovered=True)
+        end, name = recovered.active_segment, Path(problem.file).name
+        is_cut = name > end.log_name or (name == end.log_name and (problem.position or 0) >= end.size_bytes)
+        said = next((note for note in recovered.notes if note.code is NoteCode.TORN_END), None)
+        if is_cut and said is not None and not recovered.damage:
+            hint = f"The log was not closed: {said}. With --unclean kcompact takes the log as it will be then."
+            problem.args = (problem.args[0], hint)
 
 
 def hint_for(plan: CleanPlan) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from kcompact.errors import (
     ConfigError,
+    CorruptBatchError,
     CorruptDataError,
     EngineError,
     KcompactError,
@@ -35,7 +36,7 @@ from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.deletion import plan_at_turn
 from kcompact.plan.discovery import canonical, find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
-from kcompact.plan.partition import make_plan, plan_despite_damage
+from kcompact.plan.partition import advise_recovery, make_plan, plan_despite_damage
 from kcompact.plan.replicas import Replicas, replica_notes
 from kcompact.plan.verdict import ELIGIBLE, Reason
 
@@ -67,6 +68,8 @@ class PlannedPartition:
         for problem in (self.error, *(self.plan.log.damage if self.plan else ())):
             if problem is not None:
                 drop_tracebacks(problem)
+        if self.plan is not None and isinstance(self.error, CorruptBatchError):
+            advise_recovery(self.error, self.plan.log)
 
     @classmethod
     def of(cls, plan: CleanPlan) -> Self:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @options.command("gaps")
 @options.paths
+@options.unclean
 @options.memory(what="the batches being read")
 def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
     """Show missing offsets, and what they prove about compaction.

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option("--print-data", is_flag=True, help="Show the keys themselves. Default: their hashes.")
 @options.engine
+@options.unclean
 @options.memory(what="keys and for data being read")
 def command(
     paths: tuple[Path, ...],

@@ -114,6 +114,7 @@ TABLE_RECORDS = 100
     metavar="FILE",
     help="Write the records to this new file, as its name says: .parquet, .arrow, .csv or .jsonl.",
 )
+@options.unclean
 @options.memory(what="the batches being read")
 def command(
     paths: tuple[Path, ...],

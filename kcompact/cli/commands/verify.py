@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @options.command("verify")
 @options.paths_of_any_kind
+@options.unclean
 @options.memory(what="the batches being read")
 def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
     """Read and check every byte.

@@ -1,4 +1,4 @@
-"""`plan --unclean`, `clean --unclean` and `recover --foreign`: after a kill, a power cut, or a broker's own crash."""
+"""`--unclean` of each command, and `recover --foreign`: after a kill, a power cut, or a broker's own crash."""
 
 from __future__ import annotations
 
@@ -56,3 +56,33 @@ def test_few_files_are_named(tmp_path: Path, removed: int) -> None:
         (directory / f"{number:020d}.index.deleted").write_bytes(b"")
     out = kcompact("recover", "--foreign", directory).out
     assert ("00000000000000000000.index.deleted" in out, "of a broker" in out) == (removed == 1, True)
+
+
+@pytest.mark.parametrize("command", ["verify", "gaps", "keys", "records", "records --latest"])
+def test_a_torn_end_is_read_as_a_broker_will_have_it(command: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data", settings("unclean recovery=6 hw=7"))
+    closed = partition(tmp_path / "closed", settings("hw=7"))
+    whole = kcompact(*command.split(), "--json", closed)
+    with (directory / LOG6).open("ab") as log:
+        log.write(b"\0\0\0\0\0\0\0\x07\0\0\1")
+    before = digest(directory.parent)
+    found = kcompact(*command.split(), directory)
+    assert found.code == 3
+    if command != "records":
+        hint = f"The log was not closed: {LOG6} has a torn end at position"
+        assert hint in found.err + found.out or "cuts it off after an unclean shutdown" in found.out
+        assert "Restore this segment" not in found.err + found.out
+    recovered = kcompact(*command.split(), "--unclean", directory)
+    assert recovered.code == 0, recovered
+    if command.startswith("records"):
+        assert kcompact(*command.split(), "--unclean", "--json", directory).out == whole.out
+    assert digest(directory.parent) == before
+
+
+@pytest.mark.parametrize("command", ["verify", "keys"])
+def test_damage_that_no_broker_cuts_off_keeps_its_advice(command: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path / "data", settings("unclean recovery=6 hw=7"))
+    flip(directory / f"{0:020d}.log", 65)
+    found = kcompact(command, directory)
+    assert found.code == 3
+    assert "The log was not closed" not in found.err + found.out
