@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from kcompact import kernels
 from kcompact.format import index
-from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition
-from kcompact.format.names import Suffix
+from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition, build_txn_index
+from kcompact.format.names import Suffix, txn_index_name
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import with_marker
@@ -156,6 +156,16 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
             judged_end=end_offset,
         ):
             raise problem
+
+
+def lost_transaction_indexes(log: PartitionLog, later: Sequence[Segment]) -> dict[str, bytes]:
+    """Return the `.txnindex` files that segments of a log have lost, by name, as its markers give them."""
+    lost = [each for each in later if not each.has(Suffix.TXN_INDEX) and _needs_transaction_index(log, each)]
+    if not lost:
+        return {}
+    batches = (read_transaction_tables(log.file(each.log_name), end_position=each.size_bytes) for each in log.segments)
+    found = dict(zip(log.segments, aborted_of_segments(list(batches))[0], strict=True))
+    return {txn_index_name(each.base_offset): build_txn_index(found[each]) for each in lost if found[each]}
 
 
 def _needs_transaction_index(log: PartitionLog, segment: Segment) -> bool:

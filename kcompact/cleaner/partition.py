@@ -24,6 +24,7 @@ from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.clean.stages import Executor, Progress
+from kcompact.clean.transactions import lost_transaction_indexes
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import copy_partition, is_left_as_it_is
 from kcompact.cleaner.ending import SwappedPartition, end, untouched
@@ -35,6 +36,7 @@ from kcompact.cleaner.retention import apply_retention, make_space, notes_on_act
 from kcompact.cleaner.space import freed_by_deleting, shortage, shortage_of_copy
 from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing
 from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError, as_failure
+from kcompact.format.names import Suffix
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.files import FileIdentity
@@ -47,9 +49,11 @@ from kcompact.swap.attributes import StagedStatuses, carry_over
 from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.identity import PartitionIdentity, identity_under_lock
 from kcompact.swap.keep_replaced import KeptDirectory, KeptLinks
-from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import NamesInPartition, replace_segments, require_unchanged
+from kcompact.swap.small_files import write_small_file
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
+from kcompact.swap.steps import Rename, SyncDir
 
 
 def clean_partition(
@@ -294,6 +298,8 @@ def _written_and_swapped(cleaning: Cleaning, writing: Writing, kept: KeptLinks |
         cleaning.held_lock.require_parent_of(directory.path, directory.fd())
         staging = create_staging(directory)
         try:
+            if plan.log.ignores_indexes:
+                _add_lost_indexes(cleaning, directory, staging)
             written, new_files = _swap_in_waves(cleaning, writing, directory, staging, kept)
         except RecoveryNeededError:
             raise  # Recovery needs the staging directory.
@@ -319,6 +325,17 @@ def _written_and_swapped(cleaning: Cleaning, writing: Writing, kept: KeptLinks |
             new_files=new_files,
             result=result,
         )
+
+
+def _add_lost_indexes(cleaning: Cleaning, directory: OpenDirectory, staging: str) -> None:
+    """Add the `.txnindex` files that are lost behind the cleaned range. Each is true with or without the swaps."""
+    log, lock = cleaning.plan.log, cleaning.held_lock
+    for name, content in lost_transaction_indexes(log, log.segments[len(cleaning.plan.segments) :]).items():
+        model = str(Path(name).with_suffix(Suffix.LOG))
+        write_small_file(directory, f"{staging}/{name}", content, mode=0o600, model=model)
+        require_unchanged(directory, untouched(cleaning.plan))
+        lock.check_beside(directory.path, directory.fd())
+        apply_steps(directory, (Rename(f"{staging}/{name}", name), SyncDir()))
 
 
 def _swap_in_waves(

@@ -11,7 +11,7 @@ from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
-from kcompact.errors import CorruptDataError
+from kcompact.errors import CorruptDataError, NotEnoughSpaceError
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import read_log
 from kcompact.log.lock import log_dir_lock
@@ -150,7 +150,31 @@ def test_an_index_that_is_lost_behind_the_cleaned_range_is_refused(
             clean(directory, options, end_offset=3)
         assert read_files(directory) == before
     clean(directory, CleanOptions(rebuild_indexes=True, output=tmp_path / "out"), end_offset=3)
-    assert read_files(tmp_path / "out" / directory.name) == read_files(tmp_path / "sound" / directory.name)
+    sound = read_files(tmp_path / "sound" / directory.name)
+    assert read_files(tmp_path / "out" / directory.name) == sound
+    clean(directory, CleanOptions(rebuild_indexes=True), end_offset=3)
+    assert read_files(directory) == sound | ({} if data is None else {path.name: data})
+    assert path.stat().st_mode == path.with_suffix(".log").stat().st_mode
+    if data is None:
+        clean(directory, end_offset=3)
+
+
+def test_a_run_that_fails_after_it_has_added_an_index_leaves_a_sound_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = log_writer.write(BEHIND_THE_RANGE, tmp_path / "logs")
+    whole = read_files(directory)
+    path = directory / f"{5:020d}.txnindex"
+    path.unlink()
+
+    def full(*arguments: object, **options: object) -> None:
+        raise NotEnoughSpaceError(path=directory, needed_bytes=1, free_bytes=0)
+
+    monkeypatch.setattr("kcompact.cleaner.partition.write_manifest", full)
+    with pytest.raises(NotEnoughSpaceError):
+        clean(directory, CleanOptions(rebuild_indexes=True), end_offset=3)
+    assert read_files(directory) == whole
+    assert {each.name for each in directory.iterdir()} == set(whole)
 
 
 def below_young_segments(directory: Path) -> dict[str, bytes]:
