@@ -27,11 +27,10 @@ from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import expired_early
 from kcompact.plan.partition import NO_HIGH_WATERMARK
+from kcompact.plan.transactions import read_states
 from kcompact.plan.verdict import why_paused
 from kcompact.readable import counted
 
-LONGEST_TRANSACTION_MS = 15 * 60_000
-"""`transaction.max.timeout.ms` of a broker by default: a coordinator aborts a transaction that is open for longer."""
 CLOCKS_DIFFER_MS = 60_000
 _SPACE_FACTOR = 1.05
 _NO_HIGH_WATERMARK = "replication-offset-checkpoint has no entry for this partition, so no record counts as replicated"
@@ -280,15 +279,24 @@ def _verdict_findings(plan: CleanPlan) -> Iterator[Finding]:
 
 
 def _hanging_transactions(plan: CleanPlan) -> Iterator[Finding]:
-    if not plan.config.compacts:
+    """Yield the open transactions that no coordinator is going to end. One that has it does so when it runs again."""
+    timeout_ms, partition = plan.config.transaction_max_timeout_ms, plan.log.topic_partition
+    old = [
+        (first, producer)
+        for producer in plan.producers.values()
+        if (first := producer.transaction_first_offset) is not None
+        and plan.now_ms - producer.last_timestamp > timeout_ms
+    ]
+    if not plan.config.compacts or not old:
         return
-    for producer in plan.producers.values():
-        first = producer.transaction_first_offset
-        if first is not None and plan.now_ms - producer.last_timestamp > LONGEST_TRANSACTION_MS:
+    states = read_states(plan.log.log_dir, {producer.producer_id for _, producer in old})
+    for first, producer in old:
+        state = states.get(producer.producer_id)
+        if state is None or not state.has(producer, partition):
             yield Finding(
                 kind=Kind.HANGING_TRANSACTION,
                 directory=plan.log.directory,
-                topic=plan.log.topic_partition.topic,
+                topic=partition.topic,
                 offset=first,
                 problem=f"producer {producer.producer_id} has a transaction open since offset {first}, last written at "
                 f"{readable.time(producer.last_timestamp)}: nothing from there on is cleaned",

@@ -126,15 +126,15 @@ def read_all_transactions(plans: Sequence[CleanPlan]) -> list[TransactionState |
     for plan, producer in zip(plans, producers, strict=True):
         if producer is not None:
             wanted[plan.log.log_dir.path].add(producer.producer_id)
-    states = {path: _read_states(log_dirs[path], those) for path, those in wanted.items() if those}
+    states = {path: read_states(log_dirs[path], those) for path, those in wanted.items() if those}
     return [
         states[plan.log.log_dir.path].get(producer.producer_id) if producer is not None else None
         for plan, producer in zip(plans, producers, strict=True)
     ]
 
 
-def _read_states(log_dir: LogDir, producer_ids: set[int]) -> dict[int, TransactionState]:
-    """Return the states of these producers by their ids."""
+def read_states(log_dir: LogDir, producer_ids: set[int]) -> dict[int, TransactionState]:
+    """Return the states of these producers by their ids, as `__transaction_state` of a log directory has them."""
     found: dict[int, TransactionState] = {}
     with suppress(KcompactError, OSError):
         for directory in partition_directories(log_dir.path):

@@ -94,6 +94,18 @@ def test_a_coordinator_that_has_the_transaction(value: bytes, now: str, said: st
 
 
 @pytest.mark.parametrize(
+    ("value", "hangs"),
+    [(None, True), (state(), False), (state(timeout_ms=NO_TIMEOUT), False), (state(epoch=1), True)],
+    ids=["no-state", "ongoing", "no-timeout", "next-epoch"],
+)
+def test_doctor_calls_hanging_what_no_coordinator_ends(value: bytes | None, hangs: bool, tmp_path: Path) -> None:
+    write_log(tmp_path)
+    write_states(tmp_path, *([] if value is None else [(KEY, value)]))
+    ran = kcompact("doctor", "--json", "--config", "cleanup.policy=compact", "--now", "2024-01-01T10:00:00Z", tmp_path)
+    assert ("hanging-transaction" in {each["finding"] for each in ran.json["findings"]}) == hangs
+
+
+@pytest.mark.parametrize(
     "value",
     [
         state(COMPLETE_ABORT, partitions={}),
