@@ -196,7 +196,7 @@ class _SegmentChecks:
         self.unchecked: BatchTooLargeError | UnsupportedError | None = None
         self._counts: Counter[Severity] = Counter()
         self._offset_positions = OffsetPositions()
-        self._largest_offset = file.base_offset - 1
+        self._last_offset = file.base_offset - 1
         self._first_epoch, self._largest_epoch = -1, epoch
         self._legacy_records = self._legacy_batches = self._tombstones = self._null_keys = 0
         self._first_offset: int | None = None
@@ -207,7 +207,7 @@ class _SegmentChecks:
     def add(self, batch: Batch) -> None:
         """Check and count the next batch."""
         header = batch.header
-        for problem in _header_problems(header, self.file, self._largest_offset, self._largest_epoch):
+        for problem in _header_problems(header, self.file, self._last_offset, self._largest_epoch):
             self._add_finding(batch, Severity.DAMAGE, problem)
         try:
             records = _checked_records(batch, self.file)
@@ -225,7 +225,9 @@ class _SegmentChecks:
                 self._add_finding(batch, Severity.WARNING, warning)
         self.counter.add(batch.position, header)
         self._offset_positions.append(batch.position, header)
-        self._largest_offset = max(self._largest_offset, header.last_offset)
+        if self.file.end_offset is None or header.last_offset < self.file.end_offset:
+            # Not the largest: of one damaged header only the damage is told, not each batch behind it.
+            self._last_offset = header.last_offset
         if self._first_epoch < 0:
             self._first_epoch = max(-1, header.partition_leader_epoch)
         self._largest_epoch = max(self._largest_epoch, header.partition_leader_epoch)
@@ -234,7 +236,7 @@ class _SegmentChecks:
         if header.records_count < 0:
             self._legacy_records += len(records)
             self._legacy_batches += 1
-            if self._largest_offset < self.file.base_offset and records:
+            if self._last_offset < self.file.base_offset and records:
                 self._first_offset = records[0].offset
         if not header.is_control:
             self._tombstones += sum(record.value is None and record.key is not None for record in records)
@@ -277,12 +279,12 @@ class _SegmentChecks:
         )
 
 
-def _header_problems(header: Header, file: SegmentToVerify, largest_offset: int, epoch: int) -> Iterator[str]:
+def _header_problems(header: Header, file: SegmentToVerify, last_offset: int, epoch: int) -> Iterator[str]:
     """Yield how a header contradicts the batches before it, or the segment's offsets."""
     if header.base_offset < file.base_offset:
         yield f"offset below the segment's base offset {file.base_offset}"
-    elif header.base_offset <= largest_offset:
-        yield f"offsets do not rise: {header.base_offset} after {largest_offset}"
+    elif header.base_offset <= last_offset:
+        yield f"offsets do not rise: {header.base_offset} after {last_offset}"
     if file.end_offset is not None and header.last_offset >= file.end_offset:
         yield f"ends at offset {header.last_offset} and overlaps the next segment, from {file.end_offset}"
     if -1 < header.partition_leader_epoch < epoch:
