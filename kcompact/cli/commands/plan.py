@@ -233,9 +233,8 @@ def _show_next(planned: Sequence[PlannedPartition], printer: Printer) -> None:
 
     command, *arguments = [each for each in typed_arguments() if each != "--explain"]
     if any(each.is_eligible for each in planned) and not running_notes(planned):
-        printer.line()
-        printer.line("plan reads no records: clean --dry-run finds damage that only they show")
-        show_next(command_after((command, *arguments), "clean"), printer)
+        limit = "plan reads no records: clean --dry-run finds damage there"
+        show_next(command_after((command, *arguments), "clean"), printer, limit)
     elif not any(each.plan and assumed_retention(each.plan) for each in planned) and deleted_by_retention(
         each for each in planned if each.plan and each.plan.log.recovered_from is None
     ):

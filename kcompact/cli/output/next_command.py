@@ -44,7 +44,9 @@ def command_after(arguments: Sequence[str], command: str, *, without: Sequence[s
     return " ".join(map(shell_word, ["kcompact", command, *kept, *words[end:]]))
 
 
-def show_next(command: str, printer: Printer) -> None:
-    """Print the command that a person may want to type next."""
+def show_next(command: str, printer: Printer, limit: str = "") -> None:
+    """Print the command that a person may want to type next, below what the command before has not looked at."""
     printer.line()
+    if limit:
+        printer.line(limit)
     printer.line(f"next: {command}")

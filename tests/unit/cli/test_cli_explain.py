@@ -57,7 +57,7 @@ def test_many_partitions_fit_on_a_screen(tmp_path: Path, monkeypatch: pytest.Mon
     # Broken lines, the hint and the errors come on top of a screen.
     for width, lines in on_terminal((100,), "plan", "--explain", *COMPACT, "logs").items():
         report = after_notes(lines[: next(n for n, line in enumerate(lines) if line.startswith("next: ")) + 1])
-        assert len(report) <= SCREEN + 8, report
+        assert len(report) <= SCREEN + 9, report
         assert max(map(len, report[:-1])) <= width
         assert any(line.endswith(" of them to clean; -v explains each, --json has all") for line in report)
         assert any(line.startswith("orders-0 ") and "now" in line for line in report)
