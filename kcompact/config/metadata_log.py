@@ -509,7 +509,9 @@ def check_topic_id(directory: Path, partition: TopicPartition, known_id: str, *,
         raise StaleReplicaError(
             path=directory,
             problem=f"a stale replica: partition.metadata has the topic id {directory_id}, but {where} has {known_id} "
-            f"for {partition.topic}. The topic was deleted and created again; this directory is from the deleted topic",
-            hint="A broker moves such a directory aside when it starts. To clean it, copy it out of the log directory.",
+            f"for {partition.topic}. The topic was deleted and created again and the directory is of the deleted one, "
+            "or the file is wrong",
+            hint="A broker that starts moves such a directory aside, and makes an empty one. To clean it, copy it out "
+            "of the log directory.",
         )
     return directory_id

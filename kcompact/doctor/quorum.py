@@ -13,17 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.config.brokers import Broker
-from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.config.metadata_log import METADATA_DIRECTORY, read_topic_id
 from kcompact.doctor.damage import of_error, small_file_problems
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
-from kcompact.errors import CorruptDataError, KcompactError
+from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
 from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix
+from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
 from kcompact.log.segment_reader import batches
+
+_METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+"""Rule: Uuid.METADATA_TOPIC_ID."""
 
 
 def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
@@ -31,6 +35,7 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
     yield from _bootstrap_findings(log_dir)
     directory = log_dir / METADATA_DIRECTORY
     yield from _quorum_state_findings(directory)
+    yield from _topic_id_findings(directory)
     log = None
     with suppress(KcompactError):  # Without segments there is nothing to recover.
         log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
@@ -59,6 +64,21 @@ def _quorum_state_findings(directory: Path) -> Iterator[Finding]:
             problem=f"{damage.problem}. The file only has the vote of this node: a single controller, and a broker "
             "that is no controller, start without it",
             broker_says=f"Error while reading the Quorum status from the file {file}",
+        )
+
+
+def _topic_id_findings(directory: Path) -> Iterator[Finding]:
+    """Yield a finding if the metadata log has the id of another topic. Rule: UnifiedLog.assignTopicId."""
+    topic_id = None
+    with suppress(CorruptDataError, UnsupportedError):  # It is reported with the small files.
+        topic_id = read_topic_id(directory)
+    if topic_id not in (None, _METADATA_TOPIC_ID):
+        yield Finding(
+            kind=Kind.OTHER_TOPIC,
+            directory=directory,
+            file=directory / PARTITION_METADATA,
+            problem=f"has the topic id {topic_id}; that of {METADATA_DIRECTORY} is always {_METADATA_TOPIC_ID}",
+            broker_says="InconsistentTopicIdException: Tried to assign topic ID",
         )
 
 

@@ -157,7 +157,8 @@ def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]
     if damaged.ended and Severity.BROKER not in severities:
         wrong.append("unsaid: the broker ends")
     if not damaged.ended and lost and not (severities.keys() & {Severity.RECORDS, Severity.BROKER}):
-        wrong += [] if Kind.DAMAGED_BATCH in kinds else [f"unsaid: {each}" for each in lost]
+        # Of a stale replica doctor says that a broker moves it aside.
+        wrong += [] if kinds & {Kind.DAMAGED_BATCH, Kind.STALE_REPLICA} else [f"unsaid: {each}" for each in lost]
     if Severity.BROKER in severities and not damaged.ended and not lost:
         wrong.append(f"wrong: stops a broker, {severities[Severity.BROKER].word}")
     if Severity.RECORDS in severities and not damaged.ended and not lost:

@@ -144,6 +144,14 @@ def empty_snapshot(log_dir: Path) -> Options:
     return ()
 
 
+@of(Kind.OTHER_TOPIC)
+def metadata_log_with_the_id_of_a_topic(log_dir: Path) -> Options:
+    in_a_cluster(log_dir, *TOPIC)
+    file = log_dir / METADATA_DIRECTORY / "partition.metadata"
+    file.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n", encoding="utf-8")
+    return ()
+
+
 @of(Kind.CLEANER_ENDS)
 def cleaner_checkpoint_with_a_letter(log_dir: Path) -> Options:
     (log_dir / CLEANER_OFFSET_CHECKPOINT).write_text("0\n1\norders 0 x\n", encoding="utf-8")
