@@ -178,12 +178,13 @@ def _log_files(directory: Path, unusable: list[InspectedPartition], *, unclean: 
     files = files_in(directory)
     try:
         with storage_errors(directory):
-            names = _log_names(files)
             if unclean or is_running(directory.parent):
                 read = partial(read_log, directory, as_recovered=unclean)
                 log = read_unchanged(files, read_log_dir(directory.parent), lambda current: read(log_dir=current))
                 ends = {segment.log_name: segment.size_bytes for segment in log.segments}
                 names = sorted(ends)
+            else:
+                names = _log_names(files)
             if not names:
                 # Raises the error of a directory without a log.
                 read_log(directory, log_dir=read_log_dir(directory.parent))

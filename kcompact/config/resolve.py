@@ -40,6 +40,7 @@ from kcompact.errors import (
     KcompactError,
     OtherTopicError,
     RefusedError,
+    StaleReplicaError,
     storage_errors,
 )
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
@@ -281,16 +282,19 @@ class _Resolver:
             return False
         topic = broker.metadata.topics.get(partition.topic)
         if topic is not None:
-            _require_no_other_topic(directory, partition, topic.topic_id, broker)
-            topic_id = check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
+            try:
+                topic_id = check_topic_id(directory, partition, topic.topic_id, where="the cluster metadata")
+            except StaleReplicaError:
+                _require_no_other_topic(directory, partition, broker)
+                raise
         else:
             topic_id = read_topic_id(directory)
-        why = why_stray(broker.metadata, topic_id, partition, node_id=broker.node_id)
         if topic is not None and topic_id is None:
             known_id = topic.topic_id
             if why_stray(broker.metadata, known_id, partition, node_id=broker.node_id) is None:
                 notes.append(Note.of(NoteCode.MISSING_TOPIC_ID, topic_id=known_id))
                 return True
+        why = why_stray(broker.metadata, topic_id, partition, node_id=broker.node_id)
         if why is not None:
             notes.append(Note.of(NoteCode.STRAY_REPLICA, why=why))
         return why is not None
@@ -335,11 +339,11 @@ class _Resolver:
         )
 
 
-def _require_no_other_topic(directory: Path, partition: TopicPartition, known_id: str, broker: Broker) -> None:
+def _require_no_other_topic(directory: Path, partition: TopicPartition, broker: Broker) -> None:
     """Raise OtherTopicError for a directory with the id of another topic of its broker, which it cannot serve."""
-    topic_id = read_topic_id(directory)
-    if broker.metadata is None or topic_id in (None, known_id):
+    if broker.metadata is None:
         return
+    topic_id = read_topic_id(directory)
     names = (name for name, topic in broker.metadata.topics.items() if topic.topic_id == topic_id)
     other = next((name for name in names if name != partition.topic), None)
     if other is not None and why_stray(broker.metadata, topic_id, partition, node_id=broker.node_id) is None:

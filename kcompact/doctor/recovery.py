@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.errors import CorruptBatchError
-from kcompact.format.batch import HEADER_BYTES, computed_crc, read_header
+from kcompact.format.batch import Batch
 from kcompact.format.names import log_bases
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import LogFile
+from kcompact.log.past_damage import readable_batches
 from kcompact.readable import counted
-
-_MAGIC_AT = 16
-_SEARCHED_BYTES = 1 << 20
 
 
 def recovery_findings(log: PartitionLog) -> Iterator[Finding]:
@@ -29,7 +25,8 @@ def recovery_findings(log: PartitionLog) -> Iterator[Finding]:
     file, cut_at = log.file(last.log_name), last.size_bytes
     later = [base for base in log_bases(log.files.names()) if base > last.base_offset]
     high_watermark = (log.log_dir.high_watermarks or {}).get(log.topic_partition, 0)
-    if later or _has_whole_batch(file, cut_at, log.log_end_offset):
+    behind = readable_batches(file, start_position=cut_at, after_offset=log.log_end_offset - 1)
+    if later or any(isinstance(part, Batch) for part in behind):
         deleted = f", and deletes {counted(len(later), 'later segment')}" if later else ""
         yield finding(
             kind=Kind.TORN_END,
@@ -45,21 +42,3 @@ def recovery_findings(log: PartitionLog) -> Iterator[Finding]:
             f"watermark {high_watermark}: records that were replicated are lost here. It fetches them from the other "
             "replicas, if there are any",
         )
-
-
-def _has_whole_batch(file: LogFile, position: int, end_offset: int) -> bool:
-    """Return whether a batch of version 2 with a right checksum is behind the place where a log is cut off."""
-    with file.open() as opened:
-        data = opened.read(min(_SEARCHED_BYTES, opened.size_bytes - position), position)
-    at = data.find(2, _MAGIC_AT)
-    while 0 <= at <= len(data) - HEADER_BYTES + _MAGIC_AT:
-        batch = memoryview(data)[at - _MAGIC_AT :]
-        try:
-            header = read_header(batch[:HEADER_BYTES], file=str(file), position=position)
-            is_whole = header.base_offset >= end_offset and header.size_bytes <= len(batch)
-            if is_whole and computed_crc(batch[: header.size_bytes]) == header.crc:
-                return True
-        except CorruptBatchError:
-            pass
-        at = data.find(2, at + 1)
-    return False

@@ -41,11 +41,7 @@ TRANSACTION = Shape(
     ),
     Field("marker_offset", nullable(INTEGER), "where it ended"),
     Field("ended_timestamp_ms", KNOWN_OR_NULL, "when it ended; null if the marker has no timestamp"),
-    Field(
-        "duration_ms",
-        nullable(INTEGER),
-        "from the first record that is left to the marker",
-    ),
+    Field("duration_ms", nullable(INTEGER), "from the first record that is left to the marker"),
     Field(
         "is_known_to_broker",
         nullable(BOOLEAN),
