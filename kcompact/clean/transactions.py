@@ -159,8 +159,13 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
 
 
 def lost_transaction_indexes(log: PartitionLog, later: Sequence[Segment]) -> dict[str, bytes]:
-    """Return the `.txnindex` files that segments of a log have lost, by name, as its markers give them."""
-    lost = [each for each in later if not each.has(Suffix.TXN_INDEX) and _needs_transaction_index(log, each)]
+    """Return the `.txnindex` files that segments of a log have lost, by name, as its markers give them.
+
+    An empty one has lost its entries.
+    """
+    with_entries = {file.name for each in later for file in each.files if file.size_bytes}
+    lost = [each for each in later if txn_index_name(each.base_offset) not in with_entries]
+    lost = [each for each in lost if _needs_transaction_index(log, each)]
     if not lost:
         return {}
     batches = (read_transaction_tables(log.file(each.log_name), end_position=each.size_bytes) for each in log.segments)
@@ -170,7 +175,7 @@ def lost_transaction_indexes(log: PartitionLog, later: Sequence[Segment]) -> dic
 
 def _needs_transaction_index(log: PartitionLog, segment: Segment) -> bool:
     """Return whether a segment has an ABORT marker, and is not one whose index a broker builds when it starts."""
-    if log.recovered_from is not None and segment.base_offset >= log.recovered_from:
+    if log.recovers(segment):
         return False
     tables = read_transaction_tables(log.file(segment.log_name), end_position=segment.size_bytes)
     return any((table[:, c.TXN_KIND] == c.ABORT).any() for table in tables)

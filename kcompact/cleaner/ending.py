@@ -16,6 +16,7 @@ from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError, as_failure
+from kcompact.format.names import Suffix
 from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity
 from kcompact.notes import Note, NoteCode
@@ -90,8 +91,12 @@ def _with_what_stays(partition: SwappedPartition, result: CleanResult, found: En
 
 
 def untouched(plan: CleanPlan) -> list[FileIdentity]:
-    """Return the files that no cleaning changes. The lock keeps other writers out; a change shows one without it."""
+    """Return the files that no cleaning changes. The lock keeps other writers out; a change shows one without it.
+
+    An empty `.txnindex` may have been replaced by the one that was lost.
+    """
     files = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
+    files = [file for file in files if file.size_bytes or not file.name.endswith(Suffix.TXN_INDEX)]
     return [*files, *plan.log.orphans]
 
 

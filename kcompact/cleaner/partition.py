@@ -53,7 +53,7 @@ from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import NamesInPartition, replace_segments, require_unchanged
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
-from kcompact.swap.steps import Rename, SyncDir
+from kcompact.swap.steps import Remove, Rename, SyncDir
 
 
 def clean_partition(
@@ -335,7 +335,8 @@ def _add_lost_indexes(cleaning: Cleaning, directory: OpenDirectory, staging: str
         write_small_file(directory, f"{staging}/{name}", content, mode=0o600, model=model)
         require_unchanged(directory, untouched(cleaning.plan))
         lock.check_beside(directory.path, directory.fd())
-        apply_steps(directory, (Rename(f"{staging}/{name}", name), SyncDir()))
+        empty = (Remove(name),) if log.file(name).exists() else ()
+        apply_steps(directory, (*empty, Rename(f"{staging}/{name}", name), SyncDir()))
 
 
 def _swap_in_waves(

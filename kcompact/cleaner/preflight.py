@@ -7,15 +7,14 @@ is tried here: the run also finds out by doing. The free space is checked by `sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from kcompact.cleaner.cleaning import CleanOptions
-from kcompact.errors import CorruptDataError, KcompactError, NotEnoughSpaceError, RefusedError, storage_errors
-from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, parse_leader_epochs
+from kcompact.errors import KcompactError, NotEnoughSpaceError, RefusedError, UnsupportedError, storage_errors
+from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import Suffix
-from kcompact.format.properties import PARTITION_METADATA, parse_partition_metadata
 from kcompact.host.disk import Disk, Storage
+from kcompact.inspect.small_files import small_file_problems
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import LogDirLock, require_lockable
 from kcompact.notes import Note, NoteCode
@@ -86,12 +85,9 @@ def require_known_versions(log: PartitionLog) -> None:
 
     A damaged one stops no cleaning: of these files a cleaning writes only the leader epochs, after retention.
     """
-    parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
-    for name, parse in parsers.items():
-        file = log.file(name)
-        if file.exists():
-            with suppress(CorruptDataError):
-                parse(file.read(), file=str(file))
+    for problem in small_file_problems(log):
+        if isinstance(problem, UnsupportedError):
+            raise problem
 
 
 def require_own_storage(directory: Path) -> None:

@@ -18,7 +18,7 @@ from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, 
 from kcompact.cli.output.file_entries import base_offset_of, is_log
 from kcompact.cli.output.progress import ListProgress
 from kcompact.cli.question import named_in
-from kcompact.errors import CorruptBatchError, KcompactError, RefusedError, StorageError, storage_errors
+from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
 from kcompact.inspect.contents import file_size
@@ -563,8 +563,7 @@ def _read_latest(directory: Path, planner: Planner, *, memory_bytes: int | None,
 
     def read(log_dir: LogDir) -> LatestRecords:
         plan, damage = planner.plan_despite_damage(directory, log_dir)
-        if isinstance(damage, CorruptBatchError):
-            advise_recovery(damage, plan.log)
+        advise_recovery(damage, plan)
         if damage is not None:
             raise damage
         return latest_records(plan, InProcess(progress=progress), memory_bytes=memory_bytes)

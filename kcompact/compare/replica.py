@@ -124,7 +124,7 @@ class Replica:
 
     def _indexed(self, segment: Segment) -> frozenset[tuple[int, int]] | None:
         """Return the producers and the markers that the `.txnindex` of a segment has, None if it cannot be read."""
-        if self.log.recovered_from is not None and segment.base_offset >= self.log.recovered_from:
+        if self.log.recovers(segment):
             return None
         if not segment.has(Suffix.TXN_INDEX):
             return frozenset()

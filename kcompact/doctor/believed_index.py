@@ -15,16 +15,14 @@ Rules: `AbstractIndex.indexSlotRangeFor`, `LogSegment.translateOffset`, `LogSegm
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kcompact.doctor.broken_batches import LEAST_RECORD_BYTES, OVERHEAD_BYTES, UP_TO_MAGIC_BYTES, broken_end
+from kcompact.doctor.broken_batches import broken_end, raw_batches
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, OpenFile
@@ -35,7 +33,6 @@ from kcompact.readable import counted
 
 _WARM_SLOTS = 8192 // index.OFFSET_ENTRY_BYTES
 """A look-up begins with so many slots at the end of an index. Rule: `AbstractIndex.warmEntries`."""
-_LAST_OFFSET_DELTA = struct.Struct(">i")
 
 Slot = tuple[int, int]
 """A relative offset and a position."""
@@ -72,7 +69,7 @@ def unstable_findings(log: PartitionLog, offset: int) -> Iterator[Finding]:
     It does so at each start. Rule: UnifiedLog.convertToOffsetMetadataOrThrow. Raises RefusedError, StorageError.
     """
     segment = log.segment_at(offset) or log.segments[0]
-    if log.recovered_from is not None and segment.base_offset >= log.recovered_from:
+    if log.recovers(segment):
         return
     file = log.file(segment.log_name)
     slots = _slots(file.with_suffix(Suffix.INDEX)) if segment.index_bytes and segment.has(Suffix.INDEX) else []
@@ -158,7 +155,7 @@ def _end_findings(log: PartitionLog, segment: Segment, slots: Sequence[Slot], en
         yield broken
         return
     with file.open() as opened:
-        end = _end_from(opened, position, segment.base_offset, segment.base_offset + last)
+        end = end_from(opened, position, segment.base_offset, segment.base_offset + last)
     finding = partial(Finding, directory=log.directory, file=file.path.with_suffix(Suffix.INDEX))
     if end != end_offset:
         problem = (
@@ -170,33 +167,19 @@ def _end_findings(log: PartitionLog, segment: Segment, slots: Sequence[Slot], en
         yield _unwritable(file.with_suffix(Suffix.INDEX), segment.base_offset + last, end_offset)
 
 
-def _end_from(opened: OpenFile, position: int, base_offset: int, sought: int) -> int:
+def end_from(opened: OpenFile, position: int, base_offset: int, sought: int) -> int:
     """Return the end of the log that a broker reads from a position on, after the first batch with an offset."""
     end_offset, is_found = base_offset, False
-    for _, last_offset in _raw_batches(opened, position):
-        is_found = is_found or last_offset >= sought
-        end_offset = last_offset + 1 if is_found else end_offset
+    for batch in raw_batches(opened, position):
+        is_found = is_found or batch.last_offset >= sought
+        end_offset = batch.last_offset + 1 if is_found else end_offset
     return end_offset
 
 
 def _position_of(opened: OpenFile, position: int, offset: int) -> int:
     """Return where a broker that looks for an offset from a position on finds it; the size of the file if nowhere."""
-    found = (at for at, last_offset in _raw_batches(opened, position) if last_offset >= offset)
+    found = (batch.position for batch in raw_batches(opened, position) if batch.last_offset >= offset)
     return next(found, opened.size_bytes)
-
-
-def _raw_batches(opened: OpenFile, position: int) -> Iterator[tuple[int, int]]:
-    """Yield the position and the last offset of what a broker takes for batches, up to what it does not."""
-    while 0 <= position < opened.size_bytes - UP_TO_MAGIC_BYTES:
-        data = opened.read(HEADER_BYTES, position)
-        last_offset, size = struct.unpack_from(">qi", data)
-        following = position + OVERHEAD_BYTES + size
-        if size < LEAST_RECORD_BYTES or following > opened.size_bytes:
-            return
-        if data[UP_TO_MAGIC_BYTES - 1] >= 2 and len(data) == HEADER_BYTES:
-            last_offset += _LAST_OFFSET_DELTA.unpack_from(data, 23)[0]
-        yield position, last_offset
-        position = following
 
 
 def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding]:

@@ -14,19 +14,44 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
 
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptDataError, KcompactError
-from kcompact.format.batch import Batch, read_header, read_records
+from kcompact.format.batch import HEADER_BYTES, Batch, read_header, read_records
 from kcompact.format.names import Suffix, Temporary, TopicPartition
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import LogFile
+from kcompact.log.files import LogFile, OpenFile
 
 UP_TO_MAGIC_BYTES = 17
 OVERHEAD_BYTES = 12
 """Offset and size of a batch, before everything that the size counts."""
 LEAST_RECORD_BYTES = 14
-_GREATEST_BYTE = 127
+_LATEST_MAGIC = 2
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+
+
+class RawBatch(NamedTuple):
+    """What a broker takes for a batch after a look at its first bytes."""
+
+    position: int
+    end_position: int
+    last_offset: int
+
+
+def raw_batches(opened: OpenFile, position: int) -> Iterator[RawBatch]:
+    """Yield what a broker takes for batches, from a position on. Rule: `FileLogInputStream.nextBatch`."""
+    while 0 <= position < opened.size_bytes - UP_TO_MAGIC_BYTES:
+        data = opened.read(HEADER_BYTES, position)
+        last_offset, size = struct.unpack_from(">qi", data)
+        end_position = position + OVERHEAD_BYTES + size
+        if size < LEAST_RECORD_BYTES or end_position > opened.size_bytes:
+            return
+        if data[UP_TO_MAGIC_BYTES - 1] >= _LATEST_MAGIC and len(data) == HEADER_BYTES:
+            last_offset += _LAST_OFFSET_DELTA.unpack_from(data, 23)[0]
+        yield RawBatch(position, end_position, last_offset)
+        position = end_position
 
 
 def broken_end(file: LogFile, position: int, *, end_position: int | None = None) -> Finding | None:
@@ -35,42 +60,46 @@ def broken_end(file: LogFile, position: int, *, end_position: int | None = None)
     With an `end_position` only the batches before it are looked at. Each append asks the first batch for its time.
     Raises RefusedError, StorageError. Rule: `LogSegment.shouldRoll`.
     """
+    finding = partial(Finding, directory=file.files.directory, file=file.path)
     with file.open() as opened:
         end = opened.size_bytes
-        while position < (end if end_position is None else end_position):
-            prefix = opened.read(min(UP_TO_MAGIC_BYTES, end - position), position)
-            size = struct.unpack_from(">i", prefix, 8)[0] if len(prefix) >= OVERHEAD_BYTES else LEAST_RECORD_BYTES
-            # A broker does not look at the last bytes, if they are too few for a header.
-            if size < LEAST_RECORD_BYTES and position < end - UP_TO_MAGIC_BYTES:
-                least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
-                return Finding(
-                    kind=Kind.UNLOADABLE_SEGMENT,
-                    directory=file.files.directory,
-                    file=file.path,
-                    position=position,
-                    problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
-                    broker_says=f"Found record size {size} {least} in file {file}",
-                )
-            if position == 0 and len(prefix) == UP_TO_MAGIC_BYTES and prefix[-1] > _GREATEST_BYTE:
-                return Finding(
-                    kind=Kind.UNLOADABLE_SEGMENT,
-                    directory=file.files.directory,
-                    file=file.path,
-                    position=position,
-                    problem=f"the first batch has the magic {prefix[-1] - 256}: a broker takes no more records",
-                    broker_says=f"IllegalArgumentException: Invalid magic used in LegacyRecord: {prefix[-1] - 256}",
-                )
-            if size < LEAST_RECORD_BYTES or len(prefix) < UP_TO_MAGIC_BYTES or position + OVERHEAD_BYTES + size > end:
-                return Finding(
-                    kind=Kind.TORN_END,
-                    directory=file.files.directory,
-                    file=file.path,
-                    position=position,
-                    problem=f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and "
-                    "consumers do not get past them",
-                )
-            position += OVERHEAD_BYTES + size
-    return None
+        last = end if end_position is None else end_position
+        magic = _magic_at_start(opened) if position == 0 < last else 0
+        if magic < 0:
+            return finding(
+                kind=Kind.UNLOADABLE_SEGMENT,
+                position=0,
+                problem=f"the first batch has the magic {magic}: a broker takes no more records",
+                broker_says=f"IllegalArgumentException: Invalid magic used in LegacyRecord: {magic}",
+            )
+        for batch in raw_batches(opened, position):
+            if position >= last:
+                break
+            position = batch.end_position
+        if position >= last:
+            return None
+        prefix = opened.read(min(OVERHEAD_BYTES, end - position), position)
+    # A broker does not look at the last bytes, if they are too few for a header.
+    if position < end - UP_TO_MAGIC_BYTES and (size := struct.unpack_from(">i", prefix, 8)[0]) < LEAST_RECORD_BYTES:
+        least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
+        return finding(
+            kind=Kind.UNLOADABLE_SEGMENT,
+            position=position,
+            problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
+            broker_says=f"Found record size {size} {least} in file {file}",
+        )
+    problem = (
+        f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and consumers do not "
+        "get past them"
+    )
+    return finding(kind=Kind.TORN_END, position=position, problem=problem)
+
+
+def _magic_at_start(opened: OpenFile) -> int:
+    """Return the magic of the first batch of a file, 0 if there is no place for one."""
+    prefix = opened.read(min(UP_TO_MAGIC_BYTES, opened.size_bytes), 0)
+    has_size = len(prefix) == UP_TO_MAGIC_BYTES and struct.unpack_from(">i", prefix, 8)[0] >= LEAST_RECORD_BYTES
+    return int.from_bytes(prefix[-1:], signed=True) if has_size else 0
 
 
 def torn_closed_end(file: LogFile, position: int, end_offset: int) -> Finding | None:
@@ -108,7 +137,6 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
                 yield found
 
 
-_LATEST_MAGIC = 2
 _KEY_SIZE_AT = (18, 26)
 """Where a message of magic 0 or 1 has the size of its key."""
 _CODEC_BITS = 7

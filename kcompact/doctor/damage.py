@@ -22,10 +22,11 @@ from kcompact.errors import (
     UnsupportedError,
     storage_errors,
 )
-from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, parse_leader_epochs
+from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from kcompact.format.names import Suffix
-from kcompact.format.properties import PARTITION_METADATA, parse_partition_metadata
+from kcompact.format.properties import PARTITION_METADATA
 from kcompact.inspect import findings as inspected
+from kcompact.inspect.small_files import small_file_problems
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
@@ -75,17 +76,8 @@ def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:
     """
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
     refused = [each.damage for each in contents.segments if isinstance(each.damage, UnsupportedError)]
-    damage = [each.error for each in contents.findings if each.error is not None and not _is_cut_off(each, plan.log)]
-    return [*damage, *refused]
-
-
-def _is_cut_off(found: inspected.Finding, log: PartitionLog) -> bool:
-    """Return whether a broker cuts this off when it recovers the log."""
-    if log.recovered_from is None or found.position is None:
-        return False
-    recovered = (segment for segment in log.segments if segment.base_offset >= log.recovered_from)
-    kept = {segment.log_name: segment.size_bytes for segment in recovered}
-    return found.position >= kept.get(found.file, found.position + 1)
+    damage = [each.error for each in contents.findings if each.error is not None]
+    return [*(each for each in damage if not plan.log.is_cut_off(each)), *refused]
 
 
 def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactError]:
@@ -97,20 +89,6 @@ def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactEr
             try:
                 read_transaction_index(plan.log.file(segment.log_name).with_suffix(Suffix.TXN_INDEX))
             except CorruptDataError as problem:
-                found.append(problem)
-    return found
-
-
-def small_file_problems(log: PartitionLog) -> list[KcompactError]:
-    """Return what is wrong with the files of a partition that are no segments. Raises StorageError, RefusedError."""
-    found: list[KcompactError] = []
-    parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
-    for name, parse in parsers.items():
-        file = log.file(name)
-        if file.exists():
-            try:
-                parse(file.read(), file=str(file))
-            except (CorruptDataError, UnsupportedError) as problem:
                 found.append(problem)
     return found
 
@@ -184,8 +162,7 @@ def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
         return None
     for segment in log.segments:
         file = log.file(segment.log_name)
-        is_recovered = log.recovered_from is not None and segment.base_offset >= log.recovered_from
-        if str(file) == problem.file and not is_recovered and not log.is_below_start(segment):
+        if str(file) == problem.file and not log.recovers(segment) and not log.is_below_start(segment):
             if segment is log.active_segment:
                 return broken_end(file, problem.position)
             return torn_closed_end(file, problem.position, segment.base_offset)

@@ -53,9 +53,9 @@ def partition_findings(
     yield from _leftover_findings(log)
     yield from swap_findings(log)
     yield from file_findings(log)
+    problems = [*([error] if error is not None else []), *log.damage]
     if not (log.needs_recovery or log.log_dir.is_running):
         tails = [read_tail(log, segment) for segment in log.segments[:-1]]
-        problems = [*([error] if error is not None else []), *log.damage]
         problems += found_by_reading(plan, memory_bytes) if reads_all else found_at_the_ends(plan, tails)
         yield from damage_findings(plan, problems, memory_bytes)
         if reads_all and not problems:
@@ -64,7 +64,7 @@ def partition_findings(
             yield from dry_run_findings(plan, memory_bytes)
         yield from _time_index_findings(plan, reads_all=reads_all)
         yield from _missing_findings(plan, tails)
-    yield from recovery_findings(log)
+    yield from recovery_findings(log, problems)
     yield from _index_findings(log)
     yield from _verdict_findings(plan)
     yield from _move_findings(plan)

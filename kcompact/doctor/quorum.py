@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kcompact.config.brokers import Broker
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_topic_id
-from kcompact.doctor.damage import of_error, small_file_problems
+from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
@@ -22,7 +22,8 @@ from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
 from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
-from kcompact.log.directory import LogDir, PartitionLog, read_log
+from kcompact.inspect.small_files import small_file_problems
+from kcompact.log.directory import LogDir, read_log
 from kcompact.log.files import files_in
 from kcompact.log.segment_reader import batches
 
@@ -39,14 +40,14 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
     log = None
     with suppress(KcompactError):  # Without segments there is nothing to recover.
         log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
-        yield from recovery_findings(log)
+        yield from recovery_findings(log, log.damage)
         yield from file_findings(log)
         for problem in small_file_problems(log):
             yield replace(of_error(problem, directory), kind=Kind.BAD_QUORUM_FILE)
     damage = broker.problem if broker.metadata is None else broker.metadata.damage
     if not isinstance(damage, CorruptDataError) or Path(damage.file).parent != directory:
         return
-    if log is None or not _is_cut_off(damage, log):
+    if log is None or not log.is_cut_off(damage):
         yield _metadata_finding(damage)
 
 
@@ -80,12 +81,6 @@ def _topic_id_findings(directory: Path) -> Iterator[Finding]:
             problem=f"has the topic id {topic_id}; that of {METADATA_DIRECTORY} is always {_METADATA_TOPIC_ID}",
             broker_says="InconsistentTopicIdException: Tried to assign topic ID",
         )
-
-
-def _is_cut_off(damage: CorruptDataError, log: PartitionLog) -> bool:
-    """Return whether a node cuts the log off before this damage."""
-    last = log.file(log.active_segment.log_name)
-    return damage.file == str(last) and damage.position is not None and damage.position >= log.active_segment.size_bytes
 
 
 def _metadata_finding(damage: CorruptDataError) -> Finding:

@@ -1,23 +1,32 @@
-"""What a broker that recovers a log cuts off: after an unclean shutdown, and of the metadata log at each start."""
+"""What a broker that recovers a log cuts off, and where it ends. It recovers the metadata log at each start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
+from kcompact.doctor.believed_index import end_from
+from kcompact.doctor.broken_batches import RawBatch, raw_batches
 from kcompact.doctor.findings import Finding, Kind
+from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format.batch import Batch
-from kcompact.format.names import log_bases
+from kcompact.format.index import MAX_RELATIVE_OFFSET
+from kcompact.format.names import Suffix, log_bases
+from kcompact.log.broker_recovery import is_kept
 from kcompact.log.directory import PartitionLog
+from kcompact.log.files import LogFile
 from kcompact.log.past_damage import readable_batches
+from kcompact.log.segments import Segment
 from kcompact.readable import counted
 
 
-def recovery_findings(log: PartitionLog) -> Iterator[Finding]:
+def recovery_findings(log: PartitionLog, problems: Sequence[KcompactError]) -> Iterator[Finding]:
     """Yield what a broker that recovers the log cuts off, if more than a torn batch at the end is lost with it.
 
-    Raises RefusedError, StorageError.
+    Yield also which of the problems end the broker. Raises RefusedError, StorageError.
     """
+    yield from _overflows(log, problems)
     last = log.active_segment
     if log.recovered_from is None:
         return
@@ -42,3 +51,42 @@ def recovery_findings(log: PartitionLog) -> Iterator[Finding]:
             f"watermark {high_watermark}: records that were replicated are lost here. It fetches them from the other "
             "replicas, if there are any",
         )
+
+
+def _overflows(log: PartitionLog, problems: Sequence[KcompactError]) -> Iterator[Finding]:
+    """Yield the segments in which a recovery finds an offset that no index of theirs can have.
+
+    A broker then splits the segment, but only if the end of the segment is too far away as well; otherwise it ends. It
+    also recovers a segment without `.index`. Rules: LogSegment.recover, LogSegment.hasOverflow,
+    LocalLog.splitOverflowedSegment.
+    """
+    damaged = {Path(each.file).name for each in problems if isinstance(each, CorruptBatchError)}
+    for segment in log.segments:
+        if segment.log_name not in damaged or segment.has(Suffix.INDEX):
+            continue
+        file, base_offset = log.file(segment.log_name), segment.base_offset
+        wrong = _first_outside(file, segment)
+        with file.open() as opened:
+            end_offset = end_from(opened, 0, base_offset, base_offset)
+        if wrong is not None and end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET:
+            yield Finding(
+                kind=Kind.UNLOADABLE_SEGMENT,
+                directory=log.directory,
+                file=file.path,
+                position=wrong.position,
+                offset=wrong.last_offset,
+                problem=f"offset {wrong.last_offset} is none of a segment with the base offset {base_offset}: a broker "
+                "that recovers the segment ends",
+                broker_says="IllegalArgumentException: Split operation is only permitted for segments with overflow",
+            )
+
+
+def _first_outside(file: LogFile, segment: Segment) -> RawBatch | None:
+    """Return the first batch that a recovery keeps and whose offset is none of the segment."""
+    with file.open() as opened:
+        for batch in raw_batches(opened, 0):
+            if not is_kept(file, batch.position, segment.size_bytes):
+                return None
+            if not 0 <= batch.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
+                return batch
+    return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from kcompact.errors import CorruptDataError, UnsupportedError
@@ -11,9 +12,11 @@ from kcompact.format.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    EpochEntry,
     parse_leader_epochs,
 )
 from kcompact.format.names import Temporary, parse_file_name
+from kcompact.format.producer_snapshot import parse_snapshot
 from kcompact.format.properties import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES,
@@ -22,7 +25,7 @@ from kcompact.format.properties import (
     parse_partition_metadata,
 )
 from kcompact.inspect.findings import Finding, Severity, first_of, of_error
-from kcompact.log.directory import LogDir, PartitionLog, read_snapshot
+from kcompact.log.directory import LogDir, PartitionLog
 
 # The small files of a partition
 
@@ -33,20 +36,32 @@ def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
     The entries of the partition in the checkpoints of its log directory are checked too. Raises StorageError.
     """
     yield from _snapshot_findings(log)
+    yield from map(of_error, small_file_problems(log))
     yield from _leader_epoch_findings(log)
-    metadata_file = log.file(PARTITION_METADATA)
-    if metadata_file.exists():
-        try:
-            parse_partition_metadata(metadata_file.read(), file=str(metadata_file))
-        except (CorruptDataError, UnsupportedError) as problem:
-            yield of_error(problem)
     yield from _checkpoint_findings(log)
+
+
+def small_file_problems(log: PartitionLog) -> list[CorruptDataError | UnsupportedError]:
+    """Return the damage of `leader-epoch-checkpoint` and `partition.metadata`, and an unknown version of theirs.
+
+    Raises RefusedError, StorageError.
+    """
+    found: list[CorruptDataError | UnsupportedError] = []
+    parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
+    for name, parse in parsers.items():
+        file = log.file(name)
+        if file.exists():
+            try:
+                parse(file.read(), file=str(file))
+            except (CorruptDataError, UnsupportedError) as problem:
+                found.append(problem)
+    return found
 
 
 def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
     for offset, identity in sorted(log.snapshots.items()):
         try:
-            read_snapshot(log, identity)
+            parse_snapshot(log.file(identity.name).read(), file=str(log.directory / identity.name))
         except CorruptDataError as problem:
             yield of_error(problem)
         if offset > log.log_end_offset and not log.log_dir.is_running:
@@ -56,13 +71,9 @@ def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
 
 def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
     file = log.file(LEADER_EPOCH_CHECKPOINT)
-    if not file.exists():
-        return
-    try:
-        epochs = parse_leader_epochs(file.read(), file=str(file))
-    except (CorruptDataError, UnsupportedError) as problem:
-        yield of_error(problem)
-        return
+    epochs: Sequence[EpochEntry] = ()
+    with suppress(CorruptDataError, UnsupportedError):
+        epochs = parse_leader_epochs(file.read(), file=str(file)) if file.exists() else ()
     if epochs and epochs[-1].start_offset > log.log_end_offset and not log.log_dir.is_running:
         last = epochs[-1]
         text = f"epoch {last.epoch} starts at {last.start_offset}, above the log end {log.log_end_offset}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,7 +46,6 @@ from kcompact.format.names import (
     parse_directory,
     parse_file_name,
 )
-from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.broker_recovery import first_recovered
 from kcompact.log.files import FileIdentity, Files, LogFile, files_in
@@ -57,7 +55,7 @@ from kcompact.notes import Note, NoteCode
 from kcompact.readable import shell_word
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
-"""The name of a staging directory, as `new_staging_name` makes it."""
+"""The name of a staging directory."""
 
 _SMALL_FILES = frozenset(
     name + temporary for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA) for temporary in ("", ".tmp")
@@ -71,11 +69,6 @@ Value = TypeVar("Value")
 
 BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
 """The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
-
-
-def new_staging_name() -> str:
-    """Return a name for a staging directory that nobody can guess."""
-    return f".kcompact-{secrets.token_hex(8)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +173,18 @@ class PartitionLog:
     def needs_recovery(self) -> bool:
         """Whether a broker recovers the log when it starts, and the log is not planned as it will be then."""
         return self.log_dir.is_unclean and self.recovered_from is None
+
+    def recovers(self, segment: Segment) -> bool:
+        """Return whether a broker recovers this segment when it starts, so that only its `.log` counts."""
+        return self.recovered_from is not None and segment.base_offset >= self.recovered_from
+
+    def is_cut_off(self, problem: KcompactError) -> bool:
+        """Return whether a broker that recovers the log cuts it off at this damage, or before."""
+        last = self.active_segment
+        if not isinstance(problem, CorruptDataError) or problem.position is None or not self.recovers(last):
+            return False
+        name = Path(problem.file).name
+        return name > last.log_name or (name == last.log_name and problem.position >= last.size_bytes)
 
     @property
     def is_cluster_metadata(self) -> bool:
@@ -567,12 +572,6 @@ _REDUCED = (
     "first."
 )
 _DELETED = "Do not start a broker: it deletes every segment of this partition. Restore the log."
-
-
-def read_snapshot(log: PartitionLog, identity: FileIdentity) -> tuple[ProducerEntry, ...]:
-    """Return the entries of a producer snapshot. Raises CorruptCheckpointError, StorageError."""
-    file = log.file(identity.name)
-    return tuple(parse_snapshot(file.read(), file=str(file)))
 
 
 class PerLogDir(Generic[Value]):

@@ -16,11 +16,11 @@ from kcompact.errors import CorruptIndexError
 from kcompact.format.batch import Batch, legacy_base_offset
 from kcompact.format.messages.schema import unknown_record
 from kcompact.format.names import MAX_OFFSET, Suffix
-from kcompact.format.producer_snapshot import ProducerEntry
+from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
 from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
 from kcompact.log.batch_runs import runs_and_batches
-from kcompact.log.directory import PartitionLog, read_snapshot
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import contradiction, looked_up
 from kcompact.log.segments import Segment
@@ -116,7 +116,8 @@ def _snapshot_and_later_batches(
     state = {}
     snapshot = _usable_snapshot(log)
     if snapshot is not None:
-        entries = read_snapshot(log, log.snapshots[snapshot])
+        file = log.file(log.snapshots[snapshot].name)
+        entries = parse_snapshot(file.read(), file=str(file))
         state = from_snapshot(entries, now_ms=now_ms, expiration_ms=expiration_ms)
     return state, _headers_from(log, replay_start(log), undecided_from, end_offset=end_offset)
 

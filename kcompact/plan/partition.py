@@ -186,16 +186,15 @@ def plan_despite_damage(
     return plan, plan.log.damage[0] if plan.log.damage else None
 
 
-def advise_recovery(problem: CorruptBatchError, log: PartitionLog) -> None:
+def advise_recovery(problem: KcompactError | None, plan: CleanPlan | None) -> None:
     """Say of damage at the end of a log that was not closed that a broker cuts it off: nothing is to be restored."""
-    if not log.needs_recovery:
+    if not isinstance(problem, CorruptBatchError) or plan is None or not plan.log.needs_recovery:
         return
+    log = plan.log
     with suppress(KcompactError, OSError):
         recovered = read_log(log.directory, log_dir=log.log_dir, rebuild_indexes=log.ignores_indexes, as_recovered=True)
-        end, name = recovered.active_segment, Path(problem.file).name
-        is_cut = name > end.log_name or (name == end.log_name and (problem.position or 0) >= end.size_bytes)
         said = next((note for note in recovered.notes if note.code is NoteCode.TORN_END), None)
-        if is_cut and said is not None and not recovered.damage:
+        if said is not None and not recovered.damage and recovered.is_cut_off(problem):
             hint = f"The log was not closed: {said}. With --unclean kcompact takes the log as it will be then."
             problem.args = (problem.args[0], hint)
 

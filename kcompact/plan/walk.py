@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from kcompact.errors import (
     ConfigError,
-    CorruptBatchError,
     CorruptDataError,
     EngineError,
     KcompactError,
@@ -68,8 +67,6 @@ class PlannedPartition:
         for problem in (self.error, *(self.plan.log.damage if self.plan else ())):
             if problem is not None:
                 drop_tracebacks(problem)
-        if self.plan is not None and isinstance(self.error, CorruptBatchError):
-            advise_recovery(self.error, self.plan.log)
 
     @classmethod
     def of(cls, plan: CleanPlan) -> Self:
@@ -320,9 +317,11 @@ class Planner:
         Damage leaves the partition with plan and error. Beside a running broker the entry is that of a moment.
         """
         log_dir, beside = self.log_dirs.despite_damage(directory)
-        return read_unchanged(
+        found = read_unchanged(
             files_in(directory), log_dir, lambda current: read(self._entry(directory, entry, current, beside), current)
         )
+        advise_recovery(found.error, found.plan)
+        return found
 
     def _entry(self, directory: Path, entry: type[Entry], log_dir: LogDir, beside: CorruptDataError | None) -> Entry:
         plan, damage = self.plan_despite_damage(directory, log_dir)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from kcompact.errors import (
     storage_error,
 )
 from kcompact.host.access import remedy, why_not_writable
-from kcompact.log.directory import STAGING_NAME, new_staging_name
+from kcompact.log.directory import STAGING_NAME
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner
@@ -53,7 +54,7 @@ def create_staging(partition: OpenDirectory | Path) -> str:
     """
     with opened(partition) as directory:
         _require_trusted(directory)
-        name = new_staging_name()
+        name = f".kcompact-{secrets.token_hex(8)}"  # Nobody can guess it.
         try:
             os.mkdir(name, 0o700, dir_fd=directory.fd())
         except OSError as error:

@@ -176,6 +176,7 @@ def _topic(
 ) -> TopicKeys:
     from kcompact.cli.entries import KeysEntry, TopicKeys
     from kcompact.keys.count import count_keys
+    from kcompact.plan.partition import advise_recovery
     from kcompact.plan.walk import Planner, walk_partitions
 
     planner = Planner(directories, options, configs)
@@ -190,6 +191,8 @@ def _topic(
         entries[keys.directory] = replace(entry, keys=keys, error=keys.problem or entry.error)
     for directory, problem in counted.failed:
         entries[directory] = replace(entries[directory], error=problem)
+    for entry in entries.values():
+        advise_recovery(entry.error, entry.plan)
     return TopicKeys(topic=topic, entries=tuple(entries.values()), counted=counted)
 
 
