@@ -49,6 +49,8 @@ def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Findi
     yield from _lost_end(log, segment, Suffix.INDEX, behind, end_offset)
     starts = {position for _, position in positions}
     hidden = []
+    # What follows is looked up in the next segment.
+    positions = [each for each in positions if is_last or each[0] < log.end_of(segment)]
     for offset, position in positions:
         found = _looked_up(slots, offset - segment.base_offset)
         if found > position or found not in starts:
@@ -184,7 +186,10 @@ def _position_of(opened: OpenFile, position: int, offset: int) -> int:
 
 def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding]:
     """Yield what a broker makes of the end of the `.timeindex` of a segment. Raises RefusedError, StorageError."""
-    if not segment.time_index_bytes or not segment.has(Suffix.TIME_INDEX):
+    # Without an offset index the segment's sizes are those of the indexes that a broker is going to make.
+    if not any(
+        each.size_bytes >= index.TIME_ENTRY_BYTES and each.name.endswith(Suffix.TIME_INDEX) for each in segment.files
+    ):
         return
     file = log.file(segment.log_name)
     offset = segment.base_offset + last_time_slot(file.with_suffix(Suffix.TIME_INDEX)).relative_offset
@@ -192,7 +197,7 @@ def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding
         return
     end_offset = _batches(file, segment.base_offset)[1]
     yield from _lost_end(log, segment, Suffix.TIME_INDEX, [offset], end_offset)
-    if segment is log.active_segment and offset > end_offset:
+    if segment is log.active_segment and offset > end_offset and segment.has(Suffix.INDEX):
         yield _unwritable(file.with_suffix(Suffix.TIME_INDEX), offset, end_offset)
 
 

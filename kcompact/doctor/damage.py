@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
@@ -31,7 +32,7 @@ from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import index_or_log, last_indexed_position
-from kcompact.log.producer_state import first_open_transaction_offset
+from kcompact.log.producer_state import first_open_transaction_offset, load_producers
 from kcompact.log.segment_reader import headers
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import read_transaction_index
@@ -100,9 +101,8 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
     """
     by_place = {_place(problem): problem for problem in reversed(problems)}
     yield from _believed_indexes(plan.log, by_place)
-    unstable = first_open_transaction_offset(plan.producers)
-    if unstable is not None and any(isinstance(problem, CorruptBatchError) for problem in problems):
-        yield from unstable_findings(plan.log, max(unstable, plan.log.log_start_offset))
+    if any(isinstance(problem, CorruptBatchError) for problem in problems):
+        yield from _unstable_findings(plan)
     for found in _uncleanable_batches(plan, problems, memory_bytes):
         known = by_place.pop((str(found.file), found.position), None)
         torn = _broken_end(known, plan.log) if isinstance(known, CorruptBatchError) else None
@@ -117,6 +117,17 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
             says = "KafkaException: Unexpected aborted transaction version"
             finding = replace(finding, kind=Kind.BAD_TRANSACTION_INDEX, broker_says=says)
         yield finding
+
+
+def _unstable_findings(plan: CleanPlan) -> Iterator[Finding]:
+    """Yield whether a broker ends at the first batch of an open transaction. A plan of a damaged log may lack it."""
+    producers = plan.producers
+    with suppress(CorruptDataError, UnsupportedError):
+        expiration_ms = plan.config.producer_id_expiration_ms
+        producers = producers or load_producers(plan.log, now_ms=plan.now_ms, expiration_ms=expiration_ms)
+    unstable = first_open_transaction_offset(producers)
+    if unstable is not None:
+        yield from unstable_findings(plan.log, max(unstable, plan.log.log_start_offset))
 
 
 def _believed_indexes(log: PartitionLog, by_place: dict[tuple[str, int | None], KcompactError]) -> Iterator[Finding]:

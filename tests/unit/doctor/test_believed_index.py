@@ -168,6 +168,25 @@ def test_the_end_of_a_time_index(
     assert kinds(list(time_index_findings(log, segment))) == expected
 
 
+def test_a_time_index_without_an_offset_index_is_made_again(directory: Path) -> None:
+    """It can still be the proof that the log has lost its end."""
+    path = directory / f"{ACTIVE:020d}{TIME_INDEX}"
+    path.with_suffix(INDEX).unlink()
+    for entries, expected in ([], []), ([(1_704_099_600_000, 9)], [("lost-end", 8)]):
+        path.write_bytes(build_time_index(entries))
+        log = read_log(directory)
+        assert kinds(list(time_index_findings(log, log.active_segment))) == expected
+
+
+def test_batches_of_the_next_segment_are_looked_up_there(directory: Path) -> None:
+    closed = directory / f"{CLOSED:020d}.log"
+    rewrite(closed, closed.read_bytes() + (directory / f"{ACTIVE:020d}.log").read_bytes())
+    log = index(directory, CLOSED, [(5, 490)])
+    assert [each.offset for each in offset_index_findings(log, log.segments[0])] == [5]
+    log = index(directory, CLOSED, [(6, 490)])
+    assert list(offset_index_findings(log, log.segments[0])) == []
+
+
 def test_a_time_index_of_a_log_that_is_shorter(directory: Path) -> None:
     logs(directory, CLOSED, 280)
     (directory / f"{0:020d}{TIME_INDEX}").write_bytes(build_time_index([(1_704_099_600_000, 5)]))
