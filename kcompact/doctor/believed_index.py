@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kcompact.doctor.broken_batches import broken_end, raw_batches
+from kcompact.doctor.broken_batches import broken_end, is_compressed_legacy, raw_batches, wrong_records
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
@@ -41,7 +41,7 @@ Slot = tuple[int, int]
 def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding]:
     """Yield what a broker makes of the `.index` of a segment. Raises RefusedError, StorageError."""
     file = log.file(segment.log_name)
-    slots = _slots(file.with_suffix(Suffix.INDEX))
+    slots = _slots(log, segment)
     finding = partial(Finding, directory=log.directory, file=file.path.with_suffix(Suffix.INDEX))
     positions, end_offset = _batches(file, segment.base_offset)
     is_last = segment is log.active_segment
@@ -49,12 +49,13 @@ def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Findi
     yield from _lost_end(log, segment, Suffix.INDEX, behind, end_offset)
     starts = {position for _, position in positions}
     hidden = []
-    # What follows is looked up in the next segment.
-    positions = [each for each in positions if is_last or each[0] < log.end_of(segment)]
-    for offset, position in positions:
-        found = _looked_up(slots, offset - segment.base_offset)
-        if found > position or found not in starts:
-            hidden.append(offset)
+    for (first, position), end in zip(positions, [*(each[0] for each in positions[1:]), end_offset], strict=False):
+        offset = max(first, log.log_start_offset)
+        # Nobody asks for what was deleted, and what follows is looked up in the next segment.
+        if offset < end and (is_last or offset < log.end_of(segment)):
+            found = _looked_up(slots, offset - segment.base_offset)
+            if found > position or found not in starts:
+                hidden.append(offset)
     if hidden:
         problem = (
             f"leads to wrong places: of {counted(len(positions), 'batch', 'batches')} a consumer that asks for one "
@@ -65,28 +66,48 @@ def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Findi
         yield from _end_findings(log, segment, slots, end_offset)
 
 
-def unstable_findings(log: PartitionLog, offset: int) -> Iterator[Finding]:
+def unstable_findings(log: PartitionLog, offset: int, memory_bytes: int) -> Iterator[Finding]:
     """Yield whether a broker ends when it looks for the first batch of an open transaction.
 
-    It does so at each start. Rule: UnifiedLog.convertToOffsetMetadataOrThrow. Raises RefusedError, StorageError.
+    It does so at each start. For the offset of a compressed old message it reads the messages inside.
+    Rules: UnifiedLog.convertToOffsetMetadataOrThrow, AbstractLegacyRecordBatch.baseOffset.
+    Raises RefusedError, StorageError.
     """
     segment = log.segment_at(offset) or log.segments[0]
     if log.recovers(segment):
         return
     file = log.file(segment.log_name)
-    slots = _slots(file.with_suffix(Suffix.INDEX)) if segment.index_bytes and segment.has(Suffix.INDEX) else []
-    position = _looked_up(slots, offset - segment.base_offset)
+    position = _looked_up(_slots(log, segment), offset - segment.base_offset)
     with file.open() as opened:
-        end = _position_of(opened, position, offset)
-    broken = broken_end(file, position, end_position=end) if 0 <= position < segment.size_bytes else None
+        found = next((each for each in raw_batches(opened, position) if each.last_offset >= offset), None)
+        data = b"" if found is None else opened.read(found.end_position - found.position, found.position)
+    broken = broken_end(file, position, end_position=None if found is None else found.position)
+    exception = wrong_records(data, file, found.position, memory_bytes) if found and is_compressed_legacy(data) else ""
+    looks = f"It looks there for the open transaction that begins at offset {offset}"
     if broken is not None and broken.kind is Kind.UNLOADABLE_SEGMENT:
-        problem = f"{broken.problem}. It looks there for the open transaction that begins at offset {offset}"
-        yield replace(broken, problem=problem)
+        yield replace(broken, problem=f"{broken.problem}. {looks}")
+    elif found is not None and exception:
+        yield Finding(
+            kind=Kind.UNLOADABLE_SEGMENT,
+            directory=log.directory,
+            file=file.path,
+            position=found.position,
+            problem=f"a compressed message of an old format, whose contents cannot be read: a broker ends. {looks}",
+            broker_says=exception,
+        )
 
 
-def _slots(file: LogFile) -> list[Slot]:
+def end_look_up(log: PartitionLog, segment: Segment) -> int:
+    """Return the position from which a broker looks for the end of the log in its last segment."""
+    slots = _slots(log, segment)
+    return _looked_up(slots, slots[-1][0]) if slots else 0
+
+
+def _slots(log: PartitionLog, segment: Segment) -> list[Slot]:
     """Return all slots of an `.index`, as a broker sees them: also what follows the entries."""
-    with file.open() as opened:
+    if not segment.has(Suffix.INDEX):
+        return []
+    with log.file(segment.log_name).with_suffix(Suffix.INDEX).open() as opened:
         size_bytes = min(opened.size_bytes, MAX_ENTRIES_BYTES) // index.OFFSET_ENTRY_BYTES * index.OFFSET_ENTRY_BYTES
         return list(index.OFFSET_ENTRY_STRUCT.iter_unpack(opened.read(size_bytes, 0)))
 
@@ -129,7 +150,12 @@ def _batches(file: LogFile, base_offset: int) -> tuple[list[tuple[int, int]], in
 
 
 def _looked_up(slots: Sequence[Slot], relative_offset: int) -> int:
-    """Return the position at which a broker begins to look for an offset."""
+    """Return the position at which a broker begins to look for an offset. It takes a negative one for 0."""
+    return max(_slot_below(slots, relative_offset), 0)
+
+
+def _slot_below(slots: Sequence[Slot], relative_offset: int) -> int:
+    """Return the position in the last slot at or below an offset, as a broker finds it; 0 if there is none."""
     first_warm = max(0, len(slots) - 1 - _WARM_SLOTS)
     if not slots:
         return 0
@@ -152,7 +178,7 @@ def _end_findings(log: PartitionLog, segment: Segment, slots: Sequence[Slot], en
     file = log.file(segment.log_name)
     last = slots[-1][0] if slots else 0
     position = _looked_up(slots, last)
-    broken = broken_end(file, position) if 0 <= position < segment.size_bytes else None
+    broken = broken_end(file, position)
     if broken is not None and broken.kind is Kind.UNLOADABLE_SEGMENT:
         yield broken
         return
@@ -178,26 +204,25 @@ def end_from(opened: OpenFile, position: int, base_offset: int, sought: int) -> 
     return end_offset
 
 
-def _position_of(opened: OpenFile, position: int, offset: int) -> int:
-    """Return where a broker that looks for an offset from a position on finds it; the size of the file if nowhere."""
-    found = (batch.position for batch in raw_batches(opened, position) if batch.last_offset >= offset)
-    return next(found, opened.size_bytes)
+def time_index_findings(log: PartitionLog, segment: Segment, *, now_ms: int) -> Iterator[Finding]:
+    """Yield what a broker makes of the end of the `.timeindex` of a segment.
 
-
-def time_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Finding]:
-    """Yield what a broker makes of the end of the `.timeindex` of a segment. Raises RefusedError, StorageError."""
+    It adds entries for greater timestamps only. Raises RefusedError, StorageError.
+    """
     # Without an offset index the segment's sizes are those of the indexes that a broker is going to make.
     if not any(
         each.size_bytes >= index.TIME_ENTRY_BYTES and each.name.endswith(Suffix.TIME_INDEX) for each in segment.files
     ):
         return
     file = log.file(segment.log_name)
-    offset = segment.base_offset + last_time_slot(file.with_suffix(Suffix.TIME_INDEX)).relative_offset
+    last = last_time_slot(file.with_suffix(Suffix.TIME_INDEX))
+    offset = segment.base_offset + last.relative_offset
     if segment is log.active_segment and not log.damage and offset < log.log_end_offset:
         return
     end_offset = _batches(file, segment.base_offset)[1]
     yield from _lost_end(log, segment, Suffix.TIME_INDEX, [offset], end_offset)
-    if segment is log.active_segment and offset > end_offset and segment.has(Suffix.INDEX):
+    is_added_to = segment is log.active_segment and segment.has(Suffix.INDEX) and last.timestamp <= now_ms
+    if is_added_to and offset > end_offset:
         yield _unwritable(file.with_suffix(Suffix.TIME_INDEX), offset, end_offset)
 
 
@@ -229,7 +254,7 @@ def _unwritable(file: LogFile, offset: int, end_offset: int) -> Finding:
         directory=file.files.directory,
         file=file.path,
         offset=offset,
-        problem=f"its last entry is for offset {offset}, and the log ends at {end_offset}: a broker cannot add the "
-        "next one, so it takes no more records",
+        problem=f"its last entry is for offset {offset}, and the log ends at {end_offset}: a broker that has to "
+        "add an entry for an offset between cannot, and takes no more records",
         broker_says="InvalidOffsetException: Attempt to append an offset",
     )

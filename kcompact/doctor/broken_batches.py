@@ -29,6 +29,8 @@ OVERHEAD_BYTES = 12
 """Offset and size of a batch, before everything that the size counts."""
 LEAST_RECORD_BYTES = 14
 _LATEST_MAGIC = 2
+_GREATEST_MAGIC = 127
+"""A broker takes what is greater for a negative one, so for an old format."""
 _LAST_OFFSET_DELTA = struct.Struct(">i")
 
 
@@ -48,7 +50,7 @@ def raw_batches(opened: OpenFile, position: int) -> Iterator[RawBatch]:
         end_position = position + OVERHEAD_BYTES + size
         if size < LEAST_RECORD_BYTES or end_position > opened.size_bytes:
             return
-        if data[UP_TO_MAGIC_BYTES - 1] >= _LATEST_MAGIC and len(data) == HEADER_BYTES:
+        if _LATEST_MAGIC <= data[UP_TO_MAGIC_BYTES - 1] <= _GREATEST_MAGIC and len(data) == HEADER_BYTES:
             last_offset += _LAST_OFFSET_DELTA.unpack_from(data, 23)[0]
         yield RawBatch(position, end_position, last_offset)
         position = end_position
@@ -102,10 +104,10 @@ def _magic_at_start(opened: OpenFile) -> int:
     return int.from_bytes(prefix[-1:], signed=True) if has_size else 0
 
 
-def torn_closed_end(file: LogFile, position: int, end_offset: int) -> Finding | None:
+def torn_closed_end(file: LogFile, position: int, offsets: range) -> Finding | None:
     """Return the finding for a closed segment that ends with a part of a batch from a position on; None if it does not.
 
-    `end_offset` is that of the batches before. What has no header is not known to be a part of a batch.
+    `offsets` are those of the segment. What has no header of such a batch is not known to be a part of one.
     Raises RefusedError, StorageError.
     """
     with file.open() as opened:
@@ -114,7 +116,7 @@ def torn_closed_end(file: LogFile, position: int, end_offset: int) -> Finding | 
     if len(prefix) < UP_TO_MAGIC_BYTES:
         return None
     offset, size = struct.unpack_from(">qi", prefix)
-    is_batch = offset >= end_offset and size >= LEAST_RECORD_BYTES and prefix[-1] <= _LATEST_MAGIC
+    is_batch = offset in offsets and size >= LEAST_RECORD_BYTES and prefix[-1] <= _LATEST_MAGIC
     if not is_batch or OVERHEAD_BYTES + size <= left_bytes:
         return None
     return Finding(
@@ -160,7 +162,7 @@ def uncleanable_batches(file: LogFile, partition: TopicPartition, *, memory_byte
             size_bytes = left_bytes
             if not exception:
                 size_bytes = OVERHEAD_BYTES + struct.unpack_from(">i", prefix, 8)[0]
-                exception = _wrong_records(opened.read(size_bytes, position), file, position, memory_bytes)
+                exception = wrong_records(opened.read(size_bytes, position), file, position, memory_bytes)
             if exception:
                 yield Finding(
                     kind=Kind.UNCLEANABLE_BATCH,
@@ -197,7 +199,7 @@ def _wrong_prefix(prefix: bytes, left_bytes: int, where: str) -> str:
     return f"CorruptRecordException: {problem}"
 
 
-def _wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int) -> str:
+def wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int) -> str:
     """Return the exception for records that cannot be decoded, an empty text if they can."""
     magic = data[UP_TO_MAGIC_BYTES - 1]
     if magic < _LATEST_MAGIC and data[UP_TO_MAGIC_BYTES] & _CODEC_BITS == 0:
@@ -211,6 +213,12 @@ def _wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int)
     except KcompactError:
         return ""  # Too large to be checked here.
     return ""
+
+
+def is_compressed_legacy(data: bytes) -> bool:
+    """Return whether a broker takes a batch for a compressed message of an old format."""
+    is_legacy = not _LATEST_MAGIC <= data[UP_TO_MAGIC_BYTES - 1] <= _GREATEST_MAGIC
+    return is_legacy and data[UP_TO_MAGIC_BYTES] & _CODEC_BITS != 0
 
 
 def _wrong_key(data: bytes, at: int) -> str:

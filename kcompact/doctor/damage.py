@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 
-from kcompact.doctor.believed_index import offset_index_findings, time_index_findings, unstable_findings
+from kcompact.doctor.believed_index import end_look_up, offset_index_findings, time_index_findings, unstable_findings
 from kcompact.doctor.broken_batches import broken_end, torn_closed_end, uncleanable_batches
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import (
@@ -37,6 +38,9 @@ from kcompact.log.segment_reader import headers
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import read_transaction_index
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.release import Release
+
+Look = Callable[[PartitionLog, Segment], Iterator[Finding]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +104,9 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
     Raises RefusedError, StorageError.
     """
     by_place = {_place(problem): problem for problem in reversed(problems)}
-    yield from _believed_indexes(plan.log, by_place)
+    yield from _believed_indexes(plan, by_place)
     if any(isinstance(problem, CorruptBatchError) for problem in problems):
-        yield from _unstable_findings(plan)
+        yield from _unstable_findings(plan, memory_bytes)
     for found in _uncleanable_batches(plan, problems, memory_bytes):
         known = by_place.pop((str(found.file), found.position), None)
         torn = _broken_end(known, plan.log) if isinstance(known, CorruptBatchError) else None
@@ -111,15 +115,11 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
         else:
             yield replace(found, problem=known.problem) if isinstance(known, CorruptDataError) else found
     for problem in reversed(by_place.values()):
-        finding = _broken_end(problem, plan.log) or of_error(problem, plan.log.directory)
-        version = problem.unknown_version if isinstance(problem, CorruptTransactionIndexError) else None
-        if version is not None and plan.config.release.refuses_txn_version(version):
-            says = "KafkaException: Unexpected aborted transaction version"
-            finding = replace(finding, kind=Kind.BAD_TRANSACTION_INDEX, broker_says=says)
-        yield finding
+        finding = _broken_end(problem, plan.log) or bad_transaction_index(problem, plan.config.release)
+        yield finding or of_error(problem, plan.log.directory)
 
 
-def _unstable_findings(plan: CleanPlan) -> Iterator[Finding]:
+def _unstable_findings(plan: CleanPlan, memory_bytes: int) -> Iterator[Finding]:
     """Yield whether a broker ends at the first batch of an open transaction. A plan of a damaged log may lack it."""
     producers = plan.producers
     with suppress(CorruptDataError, UnsupportedError):
@@ -127,12 +127,14 @@ def _unstable_findings(plan: CleanPlan) -> Iterator[Finding]:
         producers = producers or load_producers(plan.log, now_ms=plan.now_ms, expiration_ms=expiration_ms)
     unstable = first_open_transaction_offset(producers)
     if unstable is not None:
-        yield from unstable_findings(plan.log, max(unstable, plan.log.log_start_offset))
+        yield from unstable_findings(plan.log, max(unstable, plan.log.log_start_offset), memory_bytes)
 
 
-def _believed_indexes(log: PartitionLog, by_place: dict[tuple[str, int | None], KcompactError]) -> Iterator[Finding]:
+def _believed_indexes(plan: CleanPlan, by_place: dict[tuple[str, int | None], KcompactError]) -> Iterator[Finding]:
     """Yield what a broker makes of wrong offset indexes; take the problems away that are said with it."""
-    looks = {Suffix.INDEX: offset_index_findings, Suffix.TIME_INDEX: time_index_findings}
+    log = plan.log
+    times = partial(time_index_findings, now_ms=plan.now_ms)
+    looks: dict[Suffix, Look] = {Suffix.INDEX: offset_index_findings, Suffix.TIME_INDEX: times}
     for segment, (suffix, look) in product(log.segments, looks.items()):
         file = str(log.file(segment.log_name).with_suffix(suffix))
         of_index = [
@@ -175,9 +177,21 @@ def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
         file = log.file(segment.log_name)
         if str(file) == problem.file and not log.recovers(segment) and not log.is_below_start(segment):
             if segment is log.active_segment:
-                return broken_end(file, problem.position)
-            return torn_closed_end(file, problem.position, segment.base_offset)
+                return broken_end(file, max(problem.position, end_look_up(log, segment)))
+            return torn_closed_end(file, problem.position, range(segment.base_offset, log.end_of(segment)))
     return None
+
+
+def bad_transaction_index(problem: KcompactError, release: Release) -> Finding | None:
+    """Return the finding for a `.txnindex` with an entry of a version that a broker refuses; None for all else.
+
+    It checks them when it loads a segment, also of a log that it recovers. Rule: TransactionIndex.sanityCheck.
+    """
+    version = problem.unknown_version if isinstance(problem, CorruptTransactionIndexError) else None
+    if version is None or not release.refuses_txn_version(version):
+        return None
+    says = "KafkaException: Unexpected aborted transaction version"
+    return replace(of_error(problem, Path()), kind=Kind.BAD_TRANSACTION_INDEX, broker_says=says)
 
 
 def of_error(problem: KcompactError, directory: Path) -> Finding:

@@ -13,7 +13,7 @@ from kcompact.doctor.broken_batches import swap_findings
 from kcompact.doctor.damage import Tail, damage_findings, found_at_the_ends, found_by_reading, read_tail
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
-from kcompact.doctor.recovery import recovery_findings
+from kcompact.doctor.recovery import recovery_findings, refused_indexes
 from kcompact.doctor.settings import offset_map_findings
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
@@ -65,6 +65,7 @@ def partition_findings(
         yield from _time_index_findings(plan, reads_all=reads_all)
         yield from _missing_findings(plan, tails)
     yield from recovery_findings(log, problems)
+    yield from refused_indexes(log, plan.config.release)
     yield from _index_findings(log)
     yield from _verdict_findings(plan)
     yield from _move_findings(plan)
@@ -209,7 +210,7 @@ def _time_index_findings(plan: CleanPlan, *, reads_all: bool) -> Iterator[Findin
     active = plan.log.active_segment
     yield from too_large_index_findings(plan.log, plan.config.segment_index_bytes)
     if not plan.log.damage:
-        yield from time_index_findings(plan.log, active)
+        yield from time_index_findings(plan.log, active, now_ms=plan.now_ms)
     if not (reads_all or any(segment.ends_in_zeros for segment in plan.log.segments)):
         return
     with suppress(CorruptDataError):  # It is reported as damage.

@@ -8,17 +8,20 @@ from pathlib import Path
 
 from kcompact.doctor.believed_index import end_from
 from kcompact.doctor.broken_batches import RawBatch, raw_batches
+from kcompact.doctor.damage import bad_transaction_index
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.errors import CorruptBatchError, KcompactError
+from kcompact.errors import CorruptBatchError, CorruptTransactionIndexError, KcompactError
 from kcompact.format.batch import Batch
 from kcompact.format.index import MAX_RELATIVE_OFFSET
-from kcompact.format.names import Suffix, log_bases
+from kcompact.format.names import Suffix, log_bases, txn_index_name
 from kcompact.log.broker_recovery import is_kept
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.past_damage import readable_batches
 from kcompact.log.segments import Segment
+from kcompact.log.transaction_index import read_transaction_index
 from kcompact.readable import counted
+from kcompact.release import Release
 
 
 def recovery_findings(log: PartitionLog, problems: Sequence[KcompactError]) -> Iterator[Finding]:
@@ -51,6 +54,23 @@ def recovery_findings(log: PartitionLog, problems: Sequence[KcompactError]) -> I
             f"watermark {high_watermark}: records that were replicated are lost here. It fetches them from the other "
             "replicas, if there are any",
         )
+
+
+def refused_indexes(log: PartitionLog, release: Release) -> Iterator[Finding]:
+    """Yield the `.txnindex` files that end a broker before it recovers their segments, and makes them again.
+
+    Raises RefusedError, StorageError.
+    """
+    known = () if log.needs_recovery else log.segments
+    read = {file.name for segment in known for file in segment.files}
+    for name in map(txn_index_name, log_bases(log.files.names())) if log.log_dir.is_unclean else ():
+        file = log.file(name)
+        if name not in read and file.exists():
+            try:
+                read_transaction_index(file)
+            except CorruptTransactionIndexError as problem:
+                if (finding := bad_transaction_index(problem, release)) is not None:
+                    yield finding
 
 
 def _overflows(log: PartitionLog, problems: Sequence[KcompactError]) -> Iterator[Finding]:

@@ -43,6 +43,10 @@ MEMORY_BYTES = 64 << 20
 EACH_JVM = 300
 USUAL = (Kind.UNCLEAN_SHUTDOWN, Kind.HANGING_TRANSACTION, Kind.NO_META_PROPERTIES, Kind.NO_HIGH_WATERMARK)
 """What a sound directory may have. One that was written and killed at once has no `meta.properties`."""
+NEW_RECORDS = 12
+"""So many records are added to each log after the start, as `Starting` has it."""
+ONLY_WRITTEN = ("Invalid negative", "Cannot write transactional messages")
+"""What a cleaner says of a damaged header if it keeps a part of the records, and only then."""
 ATTRIBUTES_AT, TRANSACTIONAL_BIT = 21, 0x10
 
 
@@ -212,6 +216,8 @@ def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
     """Return what is said and not so."""
     # Whether an entry behind the end of a log is wrong, or the log, nothing tells.
     found = [each for each in found if each.kind is not Kind.LOST_END or "its last entry leads" in each.problem]
+    if not stops(damaged):  # The added records may have jumped over the offsets that no entry can be added for.
+        found = [each for each in found if each.kind is not Kind.UNWRITABLE_INDEX or not _is_passed(each, damaged)]
     kinds = {each.severity: each.kind for each in found}
     wrong = []
     if Severity.BROKER in kinds and not stops(damaged):
@@ -227,6 +233,12 @@ def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
         if each.kind is Kind.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
             wrong.append("wrong: the cleaner does not end")
     return wrong
+
+
+def _is_passed(found: Finding, damaged: Json) -> bool:
+    """Return whether the log has come to an offset by the records that were added."""
+    served = damaged["log_dirs"][0]["partitions"][found.directory.name]
+    return found.offset is not None and found.offset < served["log_end_offset"] + NEW_RECORDS
 
 
 def _is_transactional(found: Finding) -> bool:
@@ -248,7 +260,8 @@ def losses(sound: Json, damaged: Json) -> Iterator[str]:
             yield f"{name} lacks {len(lost)} records from {lost[0]} on, {after.get('read_error', {}).get('error')}"
         if after["log_end_offset"] == before["start_after_retention"]:
             continue  # Nothing is left to be lost.
-        if after.get("start_after_retention", 0) > before["start_after_retention"]:
+        deleted = [each for each in before["offsets"] if each < after.get("start_after_retention", 0)]
+        if deleted:
             yield f"{name} begins at {after.get('start_after_retention')} after retention"
         if not after["reads_new"]:
             yield f"{name} does not serve new records, {after.get('read_error', {}).get('error')}"
@@ -257,6 +270,7 @@ def losses(sound: Json, damaged: Json) -> Iterator[str]:
 def given_up(sound: Json, damaged: Json) -> list[str]:
     """Return the partitions that the cleaner gives up only after the damage."""
     before, after = (reply["log_dirs"][0]["uncleanable"] for reply in (sound, damaged))
+    after = [name for name, error in after.items() if not error["message"].startswith(ONLY_WRITTEN)]
     gone = ["everything"] if "cleaner_ends" in damaged["log_dirs"][0] else []
     return gone + sorted(set(after) - set(before))
 

@@ -282,6 +282,16 @@ def cut_partition_metadata(log_dir: Path) -> Options:
 
 @of(Kind.BAD_TRANSACTION_INDEX)
 def transaction_index_of_the_future(log_dir: Path) -> Options:
+    return with_new_entry(log_dir)
+
+
+@of(Kind.BAD_TRANSACTION_INDEX)
+def transaction_index_of_the_future_after_a_kill(log_dir: Path) -> Options:
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    return with_new_entry(log_dir)
+
+
+def with_new_entry(log_dir: Path) -> Options:
     entry = ABORTED_TXN_STRUCT.pack(0x100, 1, 0, 1, 2)
     (orders(log_dir) / LOG0.replace(".log", ".txnindex")).write_bytes(entry)
     return COMPACT

@@ -13,7 +13,8 @@ from kcompact.doctor.believed_index import (
     unstable_findings,
 )
 from kcompact.doctor.findings import Finding
-from kcompact.format.checkpoint import RECOVERY_POINT_CHECKPOINT
+from kcompact.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kcompact.format.index import OFFSET_ENTRY_STRUCT as ENTRY
 from kcompact.format.index import build_offset_index, build_time_index
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support import log_dsl, log_writer
@@ -23,6 +24,8 @@ from tests.support.command_line import rewrite
 LOG = "log now=10:00\n0: a=1 b=2 c=3 d=4 e=5 f=6\n6: g=7 h=8\n"
 CLOSED, ACTIVE = 0, 6
 INDEX, TIME_INDEX = ".index", ".timeindex"
+NOW_MS = 1_704_099_600_000
+MEMORY_BYTES = 1 << 20
 
 
 @pytest.fixture
@@ -65,7 +68,8 @@ def kinds(found: list[Finding]) -> list[tuple[str, int | None]]:
         ([(0, 70)], [("hidden-records", 0)]),
         # No batch begins there.
         ([(2, 141)], [("hidden-records", 2)]),
-        ([(2, -70)], [("hidden-records", 2)]),
+        # A broker takes it for the start.
+        ([(2, -70)], []),
         # The search goes by halves: entries that do not rise lead it elsewhere.
         ([(4, 280), (2, 140)], []),
         ([(2, 140), (1, 350), (4, 280)], [("hidden-records", 3)]),
@@ -165,7 +169,7 @@ def test_the_end_of_a_time_index(
     (directory / f"{base_offset:020d}{TIME_INDEX}").write_bytes(time_index)
     log = read_log(directory)
     segment = next(each for each in log.segments if each.base_offset == base_offset)
-    assert kinds(list(time_index_findings(log, segment))) == expected
+    assert kinds(list(time_index_findings(log, segment, now_ms=NOW_MS))) == expected
 
 
 def test_a_time_index_without_an_offset_index_is_made_again(directory: Path) -> None:
@@ -175,7 +179,7 @@ def test_a_time_index_without_an_offset_index_is_made_again(directory: Path) -> 
     for entries, expected in ([], []), ([(1_704_099_600_000, 9)], [("lost-end", 8)]):
         path.write_bytes(build_time_index(entries))
         log = read_log(directory)
-        assert kinds(list(time_index_findings(log, log.active_segment))) == expected
+        assert kinds(list(time_index_findings(log, log.active_segment, now_ms=NOW_MS))) == expected
 
 
 def test_batches_of_the_next_segment_are_looked_up_there(directory: Path) -> None:
@@ -191,7 +195,7 @@ def test_a_time_index_of_a_log_that_is_shorter(directory: Path) -> None:
     logs(directory, CLOSED, 280)
     (directory / f"{0:020d}{TIME_INDEX}").write_bytes(build_time_index([(1_704_099_600_000, 5)]))
     log = read_log(directory)
-    assert kinds(list(time_index_findings(log, log.segments[0]))) == [("lost-end", 4)]
+    assert kinds(list(time_index_findings(log, log.segments[0], now_ms=NOW_MS))) == [("lost-end", 4)]
 
 
 @pytest.mark.parametrize(
@@ -212,5 +216,50 @@ def test_the_open_transaction_is_looked_for(directory: Path) -> None:
     rewrite(path, bytes(data))
     log = index(directory, CLOSED, [(3, 210)])
     for offset, word in ((0, None), (1, None), (2, "unloadable-segment"), (3, None), (5, None), (6, None)):
-        found = [each.kind.word for each in unstable_findings(log, offset)]
+        found = [each.kind.word for each in unstable_findings(log, offset, MEMORY_BYTES)]
         assert found == ([] if word is None else [word]), offset
+
+
+@pytest.mark.parametrize(
+    ("magic", "attributes", "words"),
+    [
+        (2, 6, []),
+        (1, 0, []),
+        (1, 6, ["unloadable-segment"]),
+        (0, 1, ["unloadable-segment"]),
+        # A broker takes it for a negative one, so for an old format.
+        (255, 0, []),
+        (255, 1, ["unloadable-segment"]),
+        (127, 1, []),
+    ],
+)
+def test_a_compressed_old_message_is_read_to_find_its_first_offset(
+    magic: int, attributes: int, words: list[str], directory: Path
+) -> None:
+    path = directory / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[140 + 16 : 140 + 18] = bytes([magic, attributes])
+    rewrite(path, bytes(data))
+    log = read_log(directory)
+    assert [each.kind.word for each in unstable_findings(log, 2, MEMORY_BYTES)] == words
+
+
+def test_an_entry_is_only_added_for_a_later_time(directory: Path) -> None:
+    stopped_at(directory, 8)
+    path = directory / f"{ACTIVE:020d}{TIME_INDEX}"
+    for timestamp_ms, expected in ((NOW_MS, ["unwritable-index"]), (NOW_MS + 1, [])):
+        path.write_bytes(build_time_index([(timestamp_ms, 9)]))
+        log = read_log(directory)
+        found = time_index_findings(log, log.active_segment, now_ms=NOW_MS)
+        assert [each.kind.word for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("start_offset", "first", "hidden"), [(0, -7, [0]), (1, -7, [1]), (2, -7, []), (0, 1, [1]), (1, 1, [1]), (2, 1, [])]
+)
+def test_nobody_asks_for_what_was_deleted(start_offset: int, first: int, hidden: list[int], directory: Path) -> None:
+    (directory.parent / LOG_START_OFFSET_CHECKPOINT).write_text(f"0\n1\n{directory.name[:-2]} 0 {start_offset}\n")
+    log = index(directory, CLOSED, [])
+    entries = ENTRY.pack(first, 140) + ENTRY.pack(2, 140)
+    (directory / f"{0:020d}{INDEX}").write_bytes(entries)
+    assert [each.offset for each in offset_index_findings(log, log.segments[0])] == hidden
