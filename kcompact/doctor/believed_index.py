@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kcompact.doctor.broken_batches import broken_end, is_compressed_legacy, raw_batches, wrong_records
+from kcompact.doctor.broken_batches import broken_end, raw_batches, unreadable_wrapper
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
@@ -69,38 +69,45 @@ def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Findi
 def unstable_findings(log: PartitionLog, offset: int, memory_bytes: int) -> Iterator[Finding]:
     """Yield whether a broker ends when it looks for the first batch of an open transaction.
 
-    It does so at each start. For the offset of a compressed old message it reads the messages inside.
-    Rules: UnifiedLog.convertToOffsetMetadataOrThrow, AbstractLegacyRecordBatch.baseOffset.
-    Raises RefusedError, StorageError.
+    It does so at each start, and asks each batch on the way for its first offset (since Kafka 4.1; before, only the
+    last one of them). For that of a compressed old message it reads the messages inside.
+    Rules: UnifiedLog.convertToOffsetMetadataOrThrow, FileRecords.searchForOffsetFromPosition,
+    AbstractLegacyRecordBatch.baseOffset. Raises RefusedError, StorageError.
     """
     segment = log.segment_at(offset) or log.segments[0]
     if log.recovers(segment):
         return
     file = log.file(segment.log_name)
     position = _looked_up(_slots(log, segment), offset - segment.base_offset)
-    with file.open() as opened:
-        found = next((each for each in raw_batches(opened, position) if each.last_offset >= offset), None)
-        data = b"" if found is None else opened.read(found.end_position - found.position, found.position)
-    broken = broken_end(file, position, end_position=None if found is None else found.position)
-    exception = wrong_records(data, file, found.position, memory_bytes) if found and is_compressed_legacy(data) else ""
     looks = f"It looks there for the open transaction that begins at offset {offset}"
+    found = None
+    with file.open() as opened:
+        for batch in raw_batches(opened, position):
+            exception = unreadable_wrapper(opened, batch, file, memory_bytes)
+            if exception:
+                yield Finding(
+                    kind=Kind.UNLOADABLE_SEGMENT,
+                    directory=log.directory,
+                    file=file.path,
+                    position=batch.position,
+                    problem=f"a compressed message of an old format, whose contents cannot be read: a broker ends. "
+                    f"{looks}",
+                    broker_says=exception,
+                )
+                return
+            if batch.base_offset >= offset:
+                found = batch
+                break
+    broken = broken_end(file, position, end_position=None if found is None else found.position)
     if broken is not None and broken.kind is Kind.UNLOADABLE_SEGMENT:
         yield replace(broken, problem=f"{broken.problem}. {looks}")
-    elif found is not None and exception:
-        yield Finding(
-            kind=Kind.UNLOADABLE_SEGMENT,
-            directory=log.directory,
-            file=file.path,
-            position=found.position,
-            problem=f"a compressed message of an old format, whose contents cannot be read: a broker ends. {looks}",
-            broker_says=exception,
-        )
 
 
 def end_look_up(log: PartitionLog, segment: Segment) -> int:
-    """Return the position from which a broker looks for the end of the log in its last segment."""
+    """Return the position from which a broker looks for the end of the log in its last segment; 0 if it finds none."""
     slots = _slots(log, segment)
-    return _looked_up(slots, slots[-1][0]) if slots else 0
+    position = _looked_up(slots, slots[-1][0]) if slots else 0
+    return position if position < segment.size_bytes else 0
 
 
 def _slots(log: PartitionLog, segment: Segment) -> list[Slot]:

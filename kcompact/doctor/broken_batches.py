@@ -39,6 +39,7 @@ class RawBatch(NamedTuple):
 
     position: int
     end_position: int
+    base_offset: int
     last_offset: int
 
 
@@ -46,34 +47,45 @@ def raw_batches(opened: OpenFile, position: int) -> Iterator[RawBatch]:
     """Yield what a broker takes for batches, from a position on. Rule: `FileLogInputStream.nextBatch`."""
     while 0 <= position < opened.size_bytes - UP_TO_MAGIC_BYTES:
         data = opened.read(HEADER_BYTES, position)
-        last_offset, size = struct.unpack_from(">qi", data)
+        base_offset, size = struct.unpack_from(">qi", data)
+        last_offset = base_offset
         end_position = position + OVERHEAD_BYTES + size
         if size < LEAST_RECORD_BYTES or end_position > opened.size_bytes:
             return
         if _LATEST_MAGIC <= data[UP_TO_MAGIC_BYTES - 1] <= _GREATEST_MAGIC and len(data) == HEADER_BYTES:
             last_offset += _LAST_OFFSET_DELTA.unpack_from(data, 23)[0]
-        yield RawBatch(position, end_position, last_offset)
+        yield RawBatch(position, end_position, base_offset, last_offset)
         position = end_position
+
+
+def wrong_start(file: LogFile) -> Finding | None:
+    """Return what a broker does with the first batch of the last segment, which each append asks for its time.
+
+    Rule: `LogSegment.shouldRoll`. Raises RefusedError, StorageError.
+    """
+    with file.open() as opened:
+        first = next(raw_batches(opened, 0), None)
+        magic = 0 if first is None else int.from_bytes(opened.read(1, UP_TO_MAGIC_BYTES - 1), signed=True)
+    if magic >= 0:
+        return None
+    return Finding(
+        kind=Kind.UNLOADABLE_SEGMENT,
+        directory=file.files.directory,
+        file=file.path,
+        position=0,
+        problem=f"the first batch has the magic {magic}: a broker takes no more records",
+        broker_says=f"IllegalArgumentException: Invalid magic used in LegacyRecord: {magic}",
+    )
 
 
 def broken_end(file: LogFile, position: int, *, end_position: int | None = None) -> Finding | None:
     """Return what a broker does with the bytes from a position of a last segment on; None if it finds batches there.
 
-    With an `end_position` only the batches before it are looked at. Each append asks the first batch for its time.
-    Raises RefusedError, StorageError. Rule: `LogSegment.shouldRoll`.
+    With an `end_position` only the batches before it are looked at. Raises RefusedError, StorageError.
     """
-    finding = partial(Finding, directory=file.files.directory, file=file.path)
     with file.open() as opened:
         end = opened.size_bytes
         last = end if end_position is None else end_position
-        magic = _magic_at_start(opened) if position == 0 < last else 0
-        if magic < 0:
-            return finding(
-                kind=Kind.UNLOADABLE_SEGMENT,
-                position=0,
-                problem=f"the first batch has the magic {magic}: a broker takes no more records",
-                broker_says=f"IllegalArgumentException: Invalid magic used in LegacyRecord: {magic}",
-            )
         for batch in raw_batches(opened, position):
             if position >= last:
                 break
@@ -81,12 +93,12 @@ def broken_end(file: LogFile, position: int, *, end_position: int | None = None)
         if position >= last:
             return None
         prefix = opened.read(min(OVERHEAD_BYTES, end - position), position)
+    finding = partial(Finding, directory=file.files.directory, file=file.path, position=position)
     # A broker does not look at the last bytes, if they are too few for a header.
     if position < end - UP_TO_MAGIC_BYTES and (size := struct.unpack_from(">i", prefix, 8)[0]) < LEAST_RECORD_BYTES:
         least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
         return finding(
             kind=Kind.UNLOADABLE_SEGMENT,
-            position=position,
             problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
             broker_says=f"Found record size {size} {least} in file {file}",
         )
@@ -94,14 +106,7 @@ def broken_end(file: LogFile, position: int, *, end_position: int | None = None)
         f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and consumers do not "
         "get past them"
     )
-    return finding(kind=Kind.TORN_END, position=position, problem=problem)
-
-
-def _magic_at_start(opened: OpenFile) -> int:
-    """Return the magic of the first batch of a file, 0 if there is no place for one."""
-    prefix = opened.read(min(UP_TO_MAGIC_BYTES, opened.size_bytes), 0)
-    has_size = len(prefix) == UP_TO_MAGIC_BYTES and struct.unpack_from(">i", prefix, 8)[0] >= LEAST_RECORD_BYTES
-    return int.from_bytes(prefix[-1:], signed=True) if has_size else 0
+    return finding(kind=Kind.TORN_END, problem=problem)
 
 
 def torn_closed_end(file: LogFile, position: int, offsets: range) -> Finding | None:
@@ -162,7 +167,7 @@ def uncleanable_batches(file: LogFile, partition: TopicPartition, *, memory_byte
             size_bytes = left_bytes
             if not exception:
                 size_bytes = OVERHEAD_BYTES + struct.unpack_from(">i", prefix, 8)[0]
-                exception = wrong_records(opened.read(size_bytes, position), file, position, memory_bytes)
+                exception = _wrong_records(opened.read(size_bytes, position), file, position, memory_bytes)
             if exception:
                 yield Finding(
                     kind=Kind.UNCLEANABLE_BATCH,
@@ -199,7 +204,7 @@ def _wrong_prefix(prefix: bytes, left_bytes: int, where: str) -> str:
     return f"CorruptRecordException: {problem}"
 
 
-def wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int) -> str:
+def _wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int) -> str:
     """Return the exception for records that cannot be decoded, an empty text if they can."""
     magic = data[UP_TO_MAGIC_BYTES - 1]
     if magic < _LATEST_MAGIC and data[UP_TO_MAGIC_BYTES] & _CODEC_BITS == 0:
@@ -215,10 +220,13 @@ def wrong_records(data: bytes, file: LogFile, position: int, memory_bytes: int) 
     return ""
 
 
-def is_compressed_legacy(data: bytes) -> bool:
-    """Return whether a broker takes a batch for a compressed message of an old format."""
-    is_legacy = not _LATEST_MAGIC <= data[UP_TO_MAGIC_BYTES - 1] <= _GREATEST_MAGIC
-    return is_legacy and data[UP_TO_MAGIC_BYTES] & _CODEC_BITS != 0
+def unreadable_wrapper(opened: OpenFile, batch: RawBatch, file: LogFile, memory_bytes: int) -> str:
+    """Return the exception for what a broker takes for a compressed message of an old format; "" for all else."""
+    prefix = opened.read(UP_TO_MAGIC_BYTES + 1, batch.position)
+    if _LATEST_MAGIC <= prefix[-2] <= _GREATEST_MAGIC or prefix[-1] & _CODEC_BITS == 0:
+        return ""
+    data = opened.read(batch.end_position - batch.position, batch.position)
+    return _wrong_records(data, file, batch.position, memory_bytes)
 
 
 def _wrong_key(data: bytes, at: int) -> str:

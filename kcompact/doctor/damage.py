@@ -10,7 +10,7 @@ from itertools import islice, product
 from pathlib import Path
 
 from kcompact.doctor.believed_index import end_look_up, offset_index_findings, time_index_findings, unstable_findings
-from kcompact.doctor.broken_batches import broken_end, torn_closed_end, uncleanable_batches
+from kcompact.doctor.broken_batches import broken_end, torn_closed_end, uncleanable_batches, wrong_start
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import (
     CorruptBatchError,
@@ -105,7 +105,7 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
     """
     by_place = {_place(problem): problem for problem in reversed(problems)}
     yield from _believed_indexes(plan, by_place)
-    if any(isinstance(problem, CorruptBatchError) for problem in problems):
+    if problems:
         yield from _unstable_findings(plan, memory_bytes)
     for found in _uncleanable_batches(plan, problems, memory_bytes):
         known = by_place.pop((str(found.file), found.position), None)
@@ -177,7 +177,8 @@ def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:
         file = log.file(segment.log_name)
         if str(file) == problem.file and not log.recovers(segment) and not log.is_below_start(segment):
             if segment is log.active_segment:
-                return broken_end(file, max(problem.position, end_look_up(log, segment)))
+                start = wrong_start(file) if problem.position == 0 else None
+                return start or broken_end(file, max(problem.position, end_look_up(log, segment)))
             return torn_closed_end(file, problem.position, range(segment.base_offset, log.end_of(segment)))
     return None
 

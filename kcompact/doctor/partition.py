@@ -194,7 +194,7 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
 
 def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
     for before, tail, after in zip(log.segments, tails, log.segments[1:], strict=False):
-        if tail.damage is None and tail.end_offset < after.base_offset:
+        if tail.damage is None and max(tail.end_offset, log.log_start_offset) < after.base_offset:
             yield Finding(
                 kind=Kind.OFFSET_GAP,
                 directory=log.directory,
