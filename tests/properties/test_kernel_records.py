@@ -96,7 +96,8 @@ def test_verify_is_read_records(data: bytes) -> None:
         greatest = one.header.max_timestamp
         if records and not one.header.is_log_append_time:
             greatest = max(record.timestamp for record in records)
-        nulls = [sum(record.value is None for record in records), sum(record.key is None for record in records)]
+        tombstones = sum(record.value is None and record.key is not None for record in records)
+        nulls = [tombstones, sum(record.key is None for record in records)]
         expected.append([*nulls, greatest])
         records_before += len(records)
     found = np.full((len(loaded.table), 3), -77, np.int64)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import StorageError
+from kcompact.errors import StorageError, UnsupportedError
 from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
@@ -91,7 +91,11 @@ def test_damaged_logs(spec: LogSpec, data: st.DataObject, window_bytes: int, tab
         logs = [path for path in sorted(directory.glob("*.log")) if path.stat().st_size]
         if logs:
             damage(data.draw(st.sampled_from(logs)), data)
-        agree(read_log(directory), window_bytes=window_bytes, rows=table_rows)
+        try:
+            log = read_log(directory)
+        except UnsupportedError:
+            return  # Unknown attributes under a right checksum, at the end of the log.
+        agree(log, window_bytes=window_bytes, rows=table_rows)
 
 
 def damage(path: Path, data: st.DataObject) -> None:
