@@ -111,7 +111,7 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
         known = by_place.pop((str(found.file), found.position), None)
         torn = _broken_end(known, plan.log) if isinstance(known, CorruptBatchError) else None
         if torn is not None:
-            yield replace(torn, broker_says=found.broker_says)
+            yield torn if torn.broker_says else replace(torn, broker_says=found.broker_says)
         else:
             yield replace(found, problem=known.problem) if isinstance(known, CorruptDataError) else found
     for problem in reversed(by_place.values()):

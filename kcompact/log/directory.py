@@ -179,12 +179,12 @@ class PartitionLog:
         return self.recovered_from is not None and segment.base_offset >= self.recovered_from
 
     def is_cut_off(self, problem: KcompactError) -> bool:
-        """Return whether a broker that recovers the log cuts it off at this damage, or before."""
-        last = self.active_segment
-        if not isinstance(problem, CorruptDataError) or problem.position is None or not self.recovers(last):
+        """Return whether a broker that recovers the log cuts it off at this damage of a `.log`, or before."""
+        last, file = self.active_segment, Path(getattr(problem, "file", ""))
+        if not isinstance(problem, CorruptDataError) or file.suffix != Suffix.LOG or not self.recovers(last):
             return False
-        name = Path(problem.file).name
-        return name > last.log_name or (name == last.log_name and problem.position >= last.size_bytes)
+        is_behind = file.name == last.log_name and (problem.position or 0) >= last.size_bytes
+        return is_behind or (file.name > last.log_name and problem.position is not None)
 
     @property
     def is_cluster_metadata(self) -> bool:

@@ -27,6 +27,7 @@ admin.enableServer=false
 _WITH_ZOOKEEPER = """\
 broker.id=1
 zookeeper.connect=127.0.0.1:{zookeeper}
+zookeeper.connection.timeout.ms=300000
 listeners=PLAINTEXT://127.0.0.1:{port}
 log.dirs={log_dir}
 offsets.topic.replication.factor=1
@@ -62,16 +63,26 @@ class BrokerWithZooKeeper(Broker):
             file.write_text(_ZOOKEEPER.format(port=self._zookeeper_port, directory=self._directory), encoding="utf-8")
             self._zookeeper = self.run("org.apache.zookeeper.server.ZooKeeperServerMain", str(file))
 
+    def __enter__(self) -> Broker:
+        try:
+            return super().__enter__()
+        except BaseException:
+            self._end_zookeeper()
+            raise
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             super().__exit__(kind, error, trace)
         finally:
-            if self._zookeeper is not None:
-                self._zookeeper.terminate()
-                self._zookeeper.wait(PATIENCE_S)
-                self._zookeeper = None
+            self._end_zookeeper()
+
+    def _end_zookeeper(self) -> None:
+        if self._zookeeper is not None:
+            self._zookeeper.terminate()
+            self._zookeeper.wait(PATIENCE_S)
+            self._zookeeper = None
 
 
 class BrokerWithDisks(Broker):

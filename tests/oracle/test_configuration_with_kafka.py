@@ -204,7 +204,7 @@ def test_what_is_not_the_brokers(stopped: tuple[Path, Any, Any], tmp_path: Path)
     ran = kcompact("plan", "--json", log_dir)
     entries = {f"{each['topic']}-{each['partition']}": each for each in ran.json["partitions"]}
     assert (ran.code, entries["both-0"]["reason"]) == (4, "not-a-partition")
-    assert "stale replica" in entries["both-0"]["error"]
+    assert "A broker does not serve such a partition" in entries["both-0"]["error"]
     assert (entries["removed-0"]["reason"], entries["removed-0"]["exit_code"]) == ("policy-unknown", 0)
     # A broker would keep it: it does not compare the id with the name.
     assert "its topic id is that of another" in note_texts(entries["removed-0"])[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.doctor.recovery import recovery_findings
+from kcompact.errors import CorruptDataError
 from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import LogDir, read_log
 from tests.support import log_dsl, log_writer
@@ -50,3 +51,25 @@ def test_a_recovery_ends_at_an_offset_that_no_index_can_have(
     found = recovery_findings(log, [*log.damage, *problems])
     ends = [each for each in found if each.kind.word == "unloadable-segment"]
     assert [each.offset for each in ends] == ([] if offset is None or recovers == "nothing" else [offset])
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "is_cut_off"),
+    [
+        (LOG6, 0, False),
+        (LOG6, 70, True),
+        (LOG6, 71, True),
+        (FAR_LOG, 0, True),
+        (LOG3, 500, False),
+        # What is missing is not cut off, and small files have nothing to do with the log.
+        (FAR_LOG, None, False),
+        ("leader-epoch-checkpoint", 2, False),
+        ("partition.metadata", 70, False),
+    ],
+)
+def test_what_a_recovery_cuts_off(name: str, position: int | None, is_cut_off: bool, tmp_path: Path) -> None:
+    directory = log_writer.write(log_dsl.parse("log lone now=10:00\n0: a=1\n3: c=3\n6: e=5 f=6\n"), tmp_path / "logs")
+    rewrite(directory / LOG6, (directory / LOG6).read_bytes()[:139])
+    log = read_log(directory, log_dir=LogDir(path=directory.parent, is_log_dir=True), as_recovered=True)
+    assert log.active_segment.size_bytes == 70
+    assert log.is_cut_off(CorruptDataError(file=directory / name, position=position, problem="")) == is_cut_off
