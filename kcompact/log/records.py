@@ -49,6 +49,9 @@ class RecordRun(NamedTuple):
     `table` has a row for each batch. Its positions count from `start_position` of the file; `crc` and `magic` are what
     it has no columns for. `columns` has a row for each field of a record (`kernels.RECORD_OFFSET` ...) and a column for
     each record. `data` has the bytes of keys, values and record headers. Every batch has a right checksum.
+
+    `inflated_at` is what to add to SECTION_START and SECTION_END of a compressed batch with records to find its
+    inflated section in `data`; None if `data` has no sections.
     """
 
     table: Table
@@ -59,6 +62,7 @@ class RecordRun(NamedTuple):
     start_position: int
     end_position: int
     """The position after the last batch."""
+    inflated_at: int | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -279,6 +283,7 @@ def _without_contradiction(run: RecordRun, file: LogFile, end: int) -> RecordRun
         data=run.data,
         start_position=run.start_position,
         end_position=run.start_position + int(run.table[last, c.POSITION]),
+        inflated_at=run.inflated_at,
     )
 
 
@@ -297,7 +302,7 @@ def _runs_of(verified: VerifiedRun, buffers: Buffers, file: LogFile) -> Iterator
             columns = np.empty((c.RECORD_FIELDS, int(room.sum())), np.int64)
             done, records, code = kernels.record_columns(buffer, inflated, table, first, run_end, shift, columns)
             if done > first:
-                yield _run_of_rows(verified, first, done, np.ascontiguousarray(columns[:, :records]), data)
+                yield _run_of_rows(verified, first, done, np.ascontiguousarray(columns[:, :records]), data, shift)
             if code != c.DONE:
                 raise UnconfirmedError
             first = run_end
@@ -315,7 +320,9 @@ def _one_array(buffer: Bytes, inflated: Bytes, part: Table) -> tuple[Bytes, int]
     return np.concatenate((used, inflated[:inflated_end])), len(used)
 
 
-def _run_of_rows(verified: VerifiedRun, first: int, end: int, columns: Table, data: Bytes) -> RecordRun:
+def _run_of_rows(
+    verified: VerifiedRun, first: int, end: int, columns: Table, data: Bytes, inflated_at: int
+) -> RecordRun:
     buffer, table, start = verified.buffer, verified.table, verified.start_position
     part = table[first:end]
     columns[c.RECORD_BATCH] -= first
@@ -328,6 +335,7 @@ def _run_of_rows(verified: VerifiedRun, first: int, end: int, columns: Table, da
         data=data,
         start_position=start,
         end_position=start + int(part[-1, c.POSITION] + part[-1, c.SIZE]),
+        inflated_at=inflated_at,
     )
 
 

@@ -1,38 +1,99 @@
-"""Searches the records of a run of batches: which field of which record a key lies in."""
+"""Searches a run of batches: which field of which record a key lies in, or in which of the other bytes.
+
+Every byte counts, stored or inflated. What lies in no field (a header, a length, the end of one field and the begin of
+the next) is `in-bytes`. What a compressed batch shows as it is stored, and inflated as well, is said once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.kernels import Column
+from kcompact.kernels import Bytes, Column
 from kcompact.kernels import columns as c
 from kcompact.log.records import Mask, RecordRun
 from kcompact.search.finder import Finder
 from kcompact.search.findings import Findings, Place
 
+Counts = Counter[tuple[int, int]]
+"""How often a key begins in a batch, by the row of the batch and the number of the key."""
 
-def search_run(run: RecordRun, finder: Finder, findings: Findings, file: Path) -> int:
-    """Search the keys, values and headers of the records of a run. Return how many bytes of them were inflated.
 
-    A key that goes over from one field to the next is in neither.
-    """
-    fields = _Fields(run)
-    is_inflated = run.batch_column(c.ATTRIBUTES) & c.CODEC_MASK != 0
-    inflated, plain = fields.span(is_inflated), fields.span(~is_inflated)
-    # They are apart where the kernels have decoded the records. The definition has put them one after the other.
-    are_apart = inflated.stop <= plain.start or plain.stop <= inflated.start
-    whole = range(min(inflated.start, plain.start), max(inflated.stop, plain.stop))
-    for span in (inflated, plain) if are_apart else (whole,):
-        for positions, numbers in finder.find(run.data[span.start : span.stop]):
-            for place, hits, records in fields.places(positions + span.start, finder.sizes[numbers]):
-                batches = run.start_position + run.table[run.batch[records], c.POSITION]
-                findings.add(file, place, numbers[hits], batches, run.offset[records])
-    return len(inflated) if are_apart else fields.bytes_of(is_inflated)
+def counted_hits(rows: Column, numbers: Column) -> Counts:
+    """Return how often each key was found in each batch."""
+    pairs, counts = np.unique(np.stack((rows, numbers)), axis=1, return_counts=True)
+    return Counter({(row, number): count for row, number, count in zip(*pairs.tolist(), counts.tolist(), strict=True)})
+
+
+class RunSearch:
+    """The search of a run. `inflate` returns the inflated section of a batch of a run whose data has no sections."""
+
+    def __init__(
+        self, run: RecordRun, inflate: Callable[[int], Bytes], finder: Finder, findings: Findings, file: Path
+    ) -> None:
+        self._run, self._inflate, self._finder, self._findings, self._file = run, inflate, finder, findings, file
+        self._fields = _Fields(run)
+        self.compressed = np.flatnonzero(
+            (run.table[:, c.ATTRIBUTES] & c.CODEC_MASK != 0) & (run.table[:, c.RECORDS_COUNT] != 0)
+        )
+        self.inflated_bytes = 0
+        self._in_bytes, self._in_fields = Counts(), Counts()
+
+    def search(self, stored: Counts) -> None:
+        """Search the records and what is inflated; `stored` is what was found in the bytes as they are stored."""
+        run, is_compressed = self._run, np.zeros(len(self._run.table), np.bool_)
+        is_compressed[self.compressed] = True
+        if run.inflated_at is not None:
+            self._search_sections(run.inflated_at)
+            if any(not is_compressed[row] for row, _ in stored):
+                self._search_fields(self._fields.span(~is_compressed[run.batch]))
+        elif stored or len(self.compressed):
+            self._search_fields(self._fields.span(np.ones(len(run), np.bool_)))
+            for row in self.compressed.tolist():
+                data = self._inflate(row)
+                self.inflated_bytes += len(data)
+                for _, numbers in self._finder.find(data):
+                    self._in_bytes += counted_hits(np.full(len(numbers), row), numbers)
+        inflated = self._in_bytes
+        self._in_bytes = inflated + Counts({each: n for each, n in stored.items() if each not in inflated})
+        for (row, number), count in (self._in_bytes - self._in_fields).items():
+            position = run.start_position + int(run.table[row, c.POSITION])
+            numbers = np.full(count, number)
+            self._findings.add(self._file, Place.IN_BYTES, numbers, np.full(count, position))
+
+    def _search_sections(self, inflated_at: int) -> None:
+        """Search the inflated sections, which follow each other."""
+        rows = self.compressed
+        if not len(rows):
+            return
+        starts = self._run.table[rows, c.SECTION_START] + inflated_at
+        ends = self._run.table[rows, c.SECTION_END] + inflated_at
+        self.inflated_bytes += int(ends[-1] - starts[0])
+        for found, numbers in self._finder.find(self._run.data[starts[0] : ends[-1]]):
+            positions = found + starts[0]
+            at = starts.searchsorted(positions, side="right") - 1
+            is_inside = positions + self._finder.sizes[numbers] <= ends[at]
+            positions, numbers, at = positions[is_inside], numbers[is_inside], at[is_inside]
+            self._in_bytes += counted_hits(rows[at], numbers)
+            self._add_fields(positions, numbers)
+
+    def _search_fields(self, span: range) -> None:
+        for positions, numbers in self._finder.find(self._run.data[span.start : span.stop]):
+            self._add_fields(positions + span.start, numbers)
+
+    def _add_fields(self, positions: Column, numbers: Column) -> None:
+        """Add those of the hits that lie in a field of a record."""
+        run = self._run
+        for place, hits, records in self._fields.places(positions, self._finder.sizes[numbers]):
+            rows = run.batch[records]
+            at = run.start_position + run.table[rows, c.POSITION]
+            self._findings.add(self._file, place, numbers[hits], at, run.offset[records])
+            self._in_fields += counted_hits(rows, numbers[hits])
 
 
 class _Sorted(NamedTuple):
@@ -76,10 +137,6 @@ class _Fields:
             start = min(start, int(starts.min()))
             end = max(end, *(at + size for at, size in run.header_fields(int(with_headers[starts.argmax()]))))
         return range(min(start, end), end)
-
-    def bytes_of(self, rows: Mask) -> int:
-        """Return the bytes of the keys and values of some records."""
-        return int(sum(sizes[rows & (sizes > 0)].sum() for sizes in (self._run.key_size, self._run.value_size)))
 
     @cached_property
     def _keys(self) -> _Sorted:

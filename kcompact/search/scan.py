@@ -9,26 +9,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from kcompact.errors import KcompactError, StorageError
+from kcompact.errors import CorruptBatchError, KcompactError, StorageError
 from kcompact.format import legacy
 from kcompact.format.batch import HEADER_BYTES
-from kcompact.format.codec import Codec, decompress_until_damage
+from kcompact.format.codec import Codec, decompress_until_damage, stream_end
 from kcompact.format.limits import most_batch_bytes, most_inflated_bytes
 from kcompact.kernels import Bytes, Column
+from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile, OpenFile, pieces_of
 from kcompact.log.past_damage import Unreadable
-from kcompact.log.records import record_parts
+from kcompact.log.records import RecordRun, record_parts
 from kcompact.search.files import Content, FoundFile, content_of
 from kcompact.search.finder import Finder
 from kcompact.search.findings import Findings, Place
-from kcompact.search.records import search_run
+from kcompact.search.records import Counts, RunSearch, counted_hits
 
 _ATTRIBUTES = 22
 """The byte of a header of magic 2 that has the codec."""
@@ -95,6 +96,7 @@ class _FileSearch:
     ) -> None:
         self._searched, self._finder, self._findings = searched, finder, findings
         self._memory_bytes, self._advance = memory_bytes, advance
+        self._windows = _Windows(finder)
 
     def doubt(self, problem: KcompactError) -> None:
         """Remember why something may be hidden: the first such problem."""
@@ -103,14 +105,13 @@ class _FileSearch:
     def bytes_of(self, opened: OpenFile) -> None:
         """Read the whole file for its checksum; search its bytes, unless it has batches."""
         searched, digest = self._searched, hashlib.sha256()
-        windows = _Windows(self._finder, self._found_bytes)
         try:
             for piece in pieces_of(opened, 0, opened.size_bytes):
                 if not searched.size_bytes:
                     searched.content = content_of(searched.path, piece)
                 digest.update(piece)
                 if searched.content is not Content.BATCHES:
-                    windows.add(np.frombuffer(piece, np.uint8), searched.size_bytes)
+                    self._windows.add(np.frombuffer(piece, np.uint8), searched.size_bytes, self._found_bytes)
                     self._advance(len(piece))
                 searched.size_bytes += len(piece)
         except StorageError as problem:
@@ -123,30 +124,50 @@ class _FileSearch:
         searched.sha256 = digest.hexdigest()
 
     def records_of(self, opened: OpenFile) -> None:
-        """Search the records, and the bytes between readable batches. Raises StorageError."""
-        searched = self._searched
+        """Search all bytes as they are stored, and what they inflate to. Raises StorageError."""
         position = 0
-        for part in record_parts(LogFile.at(searched.path), memory_bytes=self._memory_bytes):
+        for part in record_parts(LogFile.at(self._searched.path), memory_bytes=self._memory_bytes):
             if isinstance(part, Unreadable):
                 self._search_unreadable(opened, part)
             else:
-                searched.records += len(part)
-                searched.inflated_bytes += search_run(part, self._finder, self._findings, searched.path)
+                self._search_run(opened, part, position)
             self._advance(part.end_position - position)
             position = part.end_position
+
+    def _search_run(self, opened: OpenFile, run: RecordRun, position: int) -> None:
+        """Search a run of batches, which begins at a position: as it is stored, and inflated."""
+        starts, stored = run.start_position + run.table[:, c.POSITION], Counts()
+
+        def found(positions: Column, numbers: Column) -> None:
+            rows = starts.searchsorted(positions, side="right") - 1
+            is_before = rows < 0  # It begins in the part before this run.
+            self._found_bytes(positions[is_before], numbers[is_before])
+            stored.update(counted_hits(rows[~is_before], numbers[~is_before]))
+
+        for piece in pieces_of(opened, position, run.end_position):
+            self._windows.add(np.frombuffer(piece, np.uint8), position, found)
+            position += len(piece)
+        batches = _StoredBatches(opened, run, self._memory_bytes)
+        search = RunSearch(run, batches.inflated, self._finder, self._findings, self._searched.path)
+        search.search(stored)
+        self._searched.records += len(run)
+        self._searched.inflated_bytes += search.inflated_bytes
+        for row, problem, left in batches.left():
+            at = int(starts[row])
+            self.doubt(CorruptBatchError(file=str(self._searched.path), position=at, problem=problem))
+            self._search_inflated(left, at)
 
     def _search_unreadable(self, opened: OpenFile, part: Unreadable) -> None:
         """Search bytes that are no readable batch as they are, and what still inflates of a compressed one.
 
         Zeros at the end of a file hide nothing: the broker has reserved the space.
         """
-        windows, only_zeros = _Windows(self._finder, self._found_bytes), part.is_at_end
-        position = part.position
+        only_zeros, position = part.is_at_end, part.position
         try:
             for piece in pieces_of(opened, part.position, part.end_position):
                 data = np.frombuffer(piece, np.uint8)
                 only_zeros = only_zeros and not data.any()
-                windows.add(data, position)
+                self._windows.add(data, position, self._found_bytes)
                 position += len(piece)
         except StorageError:
             only_zeros = False
@@ -154,21 +175,15 @@ class _FileSearch:
             return
         self.doubt(part.problem)
         with suppress(StorageError):
-            inflated = np.frombuffer(self._inflated(opened, part), np.uint8)
-            self._searched.inflated_bytes += len(inflated)
-            for _, numbers in self._finder.find(inflated):
-                at = np.full(len(numbers), part.position)
-                self._findings.add(self._searched.path, Place.IN_BYTES, numbers, at)
+            stored = opened.read(min(part.size_bytes, most_batch_bytes(self._memory_bytes)), part.position)
+            codec, section, magic = _section_of(stored)
+            self._search_inflated(_inflated(codec, section, magic, self._memory_bytes), part.position)
 
-    def _inflated(self, opened: OpenFile, part: Unreadable) -> bytes:
-        """Return what a damaged batch inflates to, as far as it goes; nothing if it is not compressed."""
-        most_bytes = most_batch_bytes(self._memory_bytes)
-        data = memoryview(opened.read(min(part.size_bytes, most_bytes), part.position))
-        codec, start, magic = _section_of(data)
-        if codec is Codec.NONE:
-            return b""
-        max_bytes = most_inflated_bytes(len(data), self._memory_bytes)
-        return decompress_until_damage(codec, data[start:], max_bytes=max_bytes, magic=magic)
+    def _search_inflated(self, data: bytes, position: int) -> None:
+        """Search what bytes inflate to that are not read as records; `position` is that of the batch."""
+        self._searched.inflated_bytes += len(data)
+        for _, numbers in self._finder.find(np.frombuffer(data, np.uint8)):
+            self._found_bytes(np.full(len(numbers), position), numbers)
 
     def _found_bytes(self, positions: Column, numbers: Column) -> None:
         self._findings.add(self._searched.path, Place.IN_BYTES, numbers, positions)
@@ -177,24 +192,81 @@ class _FileSearch:
 class _Windows:
     """Searches bytes that come in pieces, also for keys that lie across two pieces."""
 
-    def __init__(self, finder: Finder, found: Callable[[Column, Column], None]) -> None:
-        self._finder, self._found = finder, found
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
         self._carried = np.empty(0, np.uint8)
 
-    def add(self, piece: Bytes, position: int) -> None:
-        """Search the piece at a position of the file, which follows the piece before."""
+    def add(self, piece: Bytes, position: int, found: Callable[[Column, Column], None]) -> None:
+        """Search the piece at a position of the file, which follows the piece before.
+
+        `found` receives the positions at which keys begin, which can be in the piece before, and their numbers.
+        """
         before = len(self._carried)
         data = np.concatenate((self._carried, piece)) if before else piece
         for positions, numbers in self._finder.find(data, start=before):
-            self._found(positions + (position - before), numbers)
+            found(positions + (position - before), numbers)
         self._carried = self._finder.carried(data)
 
 
-def _section_of(data: memoryview) -> tuple[Codec, int, int]:
-    """Return the codec, the start of the compressed bytes, and the magic of a batch whose other fields may be wrong.
+class _StoredBatches:
+    """The batches of a run as they are stored: what they inflate to, and what in them is not read as records."""
+
+    def __init__(self, opened: OpenFile, run: RecordRun, memory_bytes: int) -> None:
+        self._opened, self._run, self._memory_bytes = opened, run, memory_bytes
+
+    def inflated(self, row: int) -> Bytes:
+        """Return what the section of a compressed batch inflates to."""
+        return np.frombuffer(_inflated(*self._section(row), self._memory_bytes), np.uint8)
+
+    def left(self) -> Iterator[tuple[int, str, bytes]]:
+        """Yield the rows of batches with bytes that are no records, why they are none, and what they inflate to."""
+        table = self._run.table
+        codecs, counts = table[:, c.ATTRIBUTES] & c.CODEC_MASK, table[:, c.RECORDS_COUNT]
+        is_empty = (counts == 0) & (table[:, c.SIZE] > HEADER_BYTES)
+        # A zstd stream has only frames.
+        for row in np.flatnonzero(is_empty | ((codecs != Codec.NONE) & (codecs != Codec.ZSTD))).tolist():
+            codec, section, magic = self._section(row)
+            if is_empty[row]:
+                yield row, f"{len(section):,} bytes in a batch without records", self._rest(codec, section, magic)
+                continue
+            end = stream_end(codec, section, max_bytes=most_inflated_bytes(len(section), self._memory_bytes))
+            if end < len(section):
+                problem = f"{len(section) - end:,} bytes behind the end of the {codec.name.lower()} stream"
+                yield row, problem, self._rest(codec, section[end:], magic)
+            elif magic < 2 and (left_bytes := self._after_messages(row)):
+                yield row, f"{left_bytes:,} bytes after the last message inside", b""
+
+    def _rest(self, codec: Codec, data: memoryview, magic: int) -> bytes:
+        return b"" if codec is Codec.NONE else _inflated(codec, data, magic, self._memory_bytes)
+
+    def _data(self, row: int) -> bytes:
+        position, size = self._run.table[row, (c.POSITION, c.SIZE)].tolist()
+        return self._opened.read(size, self._run.start_position + position)
+
+    def _section(self, row: int) -> tuple[Codec, memoryview, int]:
+        return _section_of(self._data(row))
+
+    def _after_messages(self, row: int) -> int:
+        data = self._data(row)
+        max_bytes = most_inflated_bytes(len(data), self._memory_bytes)
+        entries = legacy.read_entries(data, max_bytes=max_bytes, file="", position=0)
+        return len(entries.data) - sum(legacy.sizes_of(entries))
+
+
+def _inflated(codec: Codec, section: memoryview, magic: int, memory_bytes: int) -> bytes:
+    """Return what a section inflates to, as far as it goes; nothing if it is not compressed."""
+    if codec is Codec.NONE:
+        return b""
+    max_bytes = most_inflated_bytes(len(section), memory_bytes)
+    return decompress_until_damage(codec, section, max_bytes=max_bytes, magic=magic)
+
+
+def _section_of(batch: bytes) -> tuple[Codec, memoryview, int]:
+    """Return the codec, the compressed bytes, and the magic of a batch whose other fields may be wrong.
 
     Layout: `format.batch`, `format.legacy`.
     """
+    data = memoryview(batch)
     magic = data[16] if len(data) > _ATTRIBUTES else -1
     if magic == 2:
         codec, start = data[_ATTRIBUTES] & legacy.CODEC_MASK, HEADER_BYTES
@@ -203,5 +275,5 @@ def _section_of(data: memoryview) -> tuple[Codec, int, int]:
         key_bytes = int.from_bytes(data[key_at : key_at + 4], "big", signed=True)
         codec, start = data[17] & legacy.CODEC_MASK, key_at + 4 + max(key_bytes, 0) + 4
     else:
-        return Codec.NONE, 0, 0
-    return Codec(codec) if codec <= Codec.ZSTD else Codec.NONE, start, magic
+        return Codec.NONE, memoryview(b""), 0
+    return Codec(codec) if codec <= Codec.ZSTD else Codec.NONE, data[start:], magic

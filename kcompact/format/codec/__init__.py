@@ -124,6 +124,26 @@ def decompress_until_damage(codec: Codec, data: bytes | memoryview, *, max_bytes
     return output.joined()
 
 
+def stream_end(codec: Codec, data: bytes | memoryview, *, max_bytes: int) -> int:
+    """Return where the stream of a section ends that `decompress` inflates. Kafka's reader ignores what follows.
+
+    Raises CorruptBatchError and BatchTooLargeError for a section that does not inflate.
+    """
+    source = memoryview(data)
+    try:
+        match codec:
+            case Codec.GZIP:
+                return gzip.decompress(source, InflatedBytes(max_bytes))
+            case Codec.SNAPPY:
+                return snappy.stream_end(source)
+            case Codec.LZ4:
+                return lz4.stream_end(source)
+            case _:  # Everything is a record, or a frame.
+                return len(source)
+    except (DamagedStreamError, TooLongError) as error:
+        raise CorruptBatchError(file="", position=None, problem=str(error)) from error
+
+
 def _inflate(
     codec: Codec, source: memoryview, output: InflatedBytes, *, magic: int, until_damage: bool = False
 ) -> None:

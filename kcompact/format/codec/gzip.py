@@ -31,16 +31,20 @@ def compress(data: bytes | memoryview) -> bytes:
     return _HEADER + body + _TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)
 
 
-def decompress(source: memoryview, output: InflatedBytes) -> None:
-    """Inflate all members into `output`. Raises DamagedStreamError. Rule: GZIPInputStream.readTrailer."""
+def decompress(source: memoryview, output: InflatedBytes) -> int:
+    """Inflate all members into `output`. Return where the last one ends; what follows is ignored.
+
+    Raises DamagedStreamError. Rule: GZIPInputStream.readTrailer.
+    """
     data = bytes(source)
     position = _inflate_member(data, _header_end(data, 0), output)
     while len(data) - position > _IGNORED_TAIL_BYTES:
         try:
             body = _header_end(data, position)
         except DamagedStreamError:
-            return
+            return position
         position = _inflate_member(data, body, output)
+    return position
 
 
 def _header_end(data: bytes, start: int) -> int:

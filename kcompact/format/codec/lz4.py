@@ -8,6 +8,7 @@ flags say so. All checksums are xxHash-32; the header has only one byte of it. B
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kcompact.format.codec.stream import DamagedStreamError, InflatedBytes, call_library, take
@@ -18,6 +19,8 @@ _HEADER_CHECKSUM_POSITION = 6
 
 _FLAG_INDEPENDENT_BLOCKS, _FLAG_BLOCK_CHECKSUMS, _FLAG_CONTENT_SIZE, _FLAG_CONTENT_CHECKSUM = 0x20, 0x10, 0x08, 0x04
 _RESERVED_FLAGS = 0x03
+_ONE_LITERAL = 0x10
+"""The least token of a block with a byte in it."""
 _RESERVED_BLOCK_SIZE_BITS = 0x8F
 
 
@@ -65,6 +68,28 @@ def decompress(source: memoryview, output: InflatedBytes, *, verify_header: bool
     import lz4.block
 
     header = _read_header(source, verify=verify_header)
+    for block, is_stored, _ in _blocks(source, header):
+        if is_stored:
+            piece = bytes(block)
+        else:
+            piece = call_library(lz4.block.decompress, block, uncompressed_size=header.max_block_bytes)
+        if not piece:
+            return
+        output.add(piece)
+
+
+def stream_end(source: memoryview) -> int:
+    """Return where the frame ends that `decompress` inflates. Raises DamagedStreamError."""
+    header = _read_header(source, verify=False)
+    end = header.length
+    for block, is_stored, end in _blocks(source, header):
+        if len(block) == 1 and not is_stored and block[0] < _ONE_LITERAL:
+            return end  # The only block that inflates to no bytes.
+    return end + 4 + (4 if header.has_content_checksum else 0)
+
+
+def _blocks(source: memoryview, header: _FrameHeader) -> Iterator[tuple[memoryview, bool, int]]:
+    """Yield each block of a frame, whether it is stored uncompressed, and where it ends. Raises DamagedStreamError."""
     position = header.length
     while True:
         word = int.from_bytes(take(source, position, 4), "little")
@@ -79,13 +104,7 @@ def decompress(source: memoryview, output: InflatedBytes, *, verify_header: bool
         if header.has_block_checksums:
             _verify_block(block, take(source, position, 4))
             position += 4
-        if is_stored:
-            piece = bytes(block)
-        else:
-            piece = call_library(lz4.block.decompress, block, uncompressed_size=header.max_block_bytes)
-        if not piece:
-            return
-        output.add(piece)
+        yield block, is_stored, position
 
 
 def _read_header(source: memoryview, *, verify: bool) -> _FrameHeader:

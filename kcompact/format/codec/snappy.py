@@ -126,12 +126,22 @@ def decompress(source: memoryview, output: InflatedBytes) -> None:
     if len(source) < len(_HEADER) or source[: len(_MAGIC)] != _MAGIC:
         _inflate_block(source, output)
         return
-    for block in _xerial_blocks(source):
+    for block, _ in _xerial_blocks(source):
         _inflate_block(block, output)
 
 
-def _xerial_blocks(source: memoryview) -> Iterator[memoryview]:
-    """Yield the raw blocks. The version in the first header is not checked. Rule: SnappyInputStream.hasNextChunk."""
+def stream_end(source: memoryview) -> int:
+    """Return where the last block ends. Raises DamagedStreamError."""
+    if len(source) < len(_HEADER) or source[: len(_MAGIC)] != _MAGIC:
+        return len(source)
+    return max((end for _, end in _xerial_blocks(source)), default=len(_HEADER))
+
+
+def _xerial_blocks(source: memoryview) -> Iterator[tuple[memoryview, int]]:
+    """Yield the raw blocks, and where each ends. The version in the first header is not checked.
+
+    Rule: SnappyInputStream.hasNextChunk.
+    """
     position = len(_HEADER)
     while len(source) - position >= _BLOCK_LENGTH.size:
         (length,) = _BLOCK_LENGTH.unpack_from(source, position)
@@ -141,8 +151,9 @@ def _xerial_blocks(source: memoryview) -> Iterator[memoryview]:
             continue
         if length < 0:
             raise DamagedStreamError(f"a block declares {length} bytes")
-        yield take(source, position + _BLOCK_LENGTH.size, length)
+        block = take(source, position + _BLOCK_LENGTH.size, length)
         position += _BLOCK_LENGTH.size + length
+        yield block, position
 
 
 def _verify_repeated_header(header: memoryview) -> None:
