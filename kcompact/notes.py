@@ -55,6 +55,12 @@ class NoteCode(StrEnum):
         "writing there now, remove them: {command}",
     )
 
+    ODD_KEYS = (
+        "odd-keys",
+        "{keys} in {file} {has} {what} ({line} {lines}), and {has} it in what is searched for; if that is not meant, "
+        "mend the file",
+    )
+
     # The high watermark
 
     NO_HIGH_WATERMARK = (

@@ -78,6 +78,7 @@ class Mirror:
         self._kept_bytes = 0
         self.orphans: dict[str, Orphans] = {}
         """The attempts that were found, by address."""
+        self._told = set[str]()
 
     def bucket(self, name: str) -> Bucket:
         """Return a bucket, the same each time. Raises RefusedError."""
@@ -135,6 +136,7 @@ class Mirror:
         self._write_shared(root, manifests)
         for key, those in sorted(attempts.items()):
             address, size_bytes = bucket.address(key), sum(each.size_bytes for each in those)
+            self._told.discard(address)
             self.orphans[address] = Orphans(address=address, count=len(those), size_bytes=size_bytes)
 
     def _manifest(self, bucket: Bucket, of: RemoteObject) -> Manifest:
@@ -206,8 +208,8 @@ class Mirror:
 
     def take_orphans(self) -> list[Orphans]:
         """Return the attempts that were found since the last call."""
-        found = list(self.orphans.values())
-        self.orphans.clear()
+        found = [each for address, each in self.orphans.items() if address not in self._told]
+        self._told.update(self.orphans)
         return found
 
     # Reading

@@ -80,7 +80,7 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
         found.update(dict.fromkeys(inside))
     if paths and not found:
         raise RefusedError(path=os.fspath(paths[0]), problem="a log directory without partitions")
-    return [directory for directory in found if not topics or _has_topic(directory, topics)]
+    return [directory for directory in found if not topics or has_topic(directory, topics)]
 
 
 def by_partition(directories: Iterable[Path]) -> dict[TopicPartition, Path]:
@@ -119,7 +119,7 @@ def partitions_in(log_dir: Path, *, topics: Sequence[str] = ()) -> list[Path]:
         for directory in partition_directories(log_dir)
         if (name := parse_directory(directory.name))
         and name.kind is DirectoryKind.PARTITION
-        and (not topics or _has_topic(directory, topics))
+        and (not topics or has_topic(directory, topics))
     ]
 
 
@@ -196,7 +196,7 @@ def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftO
             if not directory.is_dir() or is_one_partition(directory) or not partitions_in(directory):
                 continue
             for each in left_out_of(directory):
-                if not topics or _has_topic(each.directory, topics):
+                if not topics or has_topic(each.directory, topics):
                     found.setdefault(each.directory, each)
     return list(found.values())
 
@@ -232,7 +232,7 @@ def _sizes_below(directory: Path, *, at_most: int) -> list[int] | None:
     return None if unread else sizes
 
 
-def _has_topic(directory: Path, patterns: Sequence[str]) -> bool:
+def has_topic(directory: Path, patterns: Sequence[str]) -> bool:
     """Return whether the topic of a partition directory matches one of the shell patterns, case-sensitively."""
     parsed = parse_directory(directory.name)
     return parsed is not None and any(fnmatch.fnmatchcase(parsed.topic_partition.topic, each) for each in patterns)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from kcompact.bucket.mirror import MIRROR
+from kcompact.bucket.path import BucketPath
+from kcompact.bucket.scratch import as_path
 from kcompact.errors import CorruptBatchError, RefusedError
 from kcompact.format.batch import HEADER_BYTES, read_header
 from kcompact.format.checkpoint import (
@@ -27,7 +30,9 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import REMOTE_INDEX_CACHE, Suffix, is_raft_file, parse_file_name
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.files import FileIdentity
+from kcompact.log.files import FileIdentity, files_in
+from kcompact.plan.discovery import has_topic
+from kcompact.readable import counted
 
 _PLAIN_NAMES = frozenset(
     name + suffix
@@ -65,22 +70,38 @@ class FoundFile:
     also: list[Path] = field(default_factory=list)
 
 
-def files_below(paths: Iterable[Path]) -> list[FoundFile]:
-    """Return the files below some paths, each once, in order of their names. Links are not followed, but named."""
+def files_below(paths: Iterable[Path], topics: Sequence[str] = ()) -> list[FoundFile]:
+    """Return the files below some paths, each once, in order of their names. Links are not followed, but named.
+
+    With `topics` only those in directories of partitions, of any kind, whose topic matches one of these patterns. An
+    upload to a bucket that has no manifest is not mirrored, so it is named too.
+    """
     found: dict[Path, FoundFile] = {}
     by_inode: dict[tuple[int, int], FoundFile] = {}
     for path in paths:
         for each in _below(path):
-            if each.path in found:
+            if each.path in found or (topics and not _is_of_topic(each.path, path, topics)):
                 continue
-            if each.identity is not None:
+            if each.identity is not None and each.identity.inode >= 0:  # A file of a bucket has no other name.
                 first = by_inode.setdefault((each.identity.device, each.identity.inode), each)
                 if first is not each:
                     if each.path not in first.also:
                         first.also.append(each.path)
                     continue
             found[each.path] = each
+        if isinstance(path, BucketPath):
+            for address, orphans in MIRROR.orphans.items():
+                problem = f"an unfinished upload, of which nothing is read: {counted(orphans.count, 'object')}"
+                objects = as_path(address)
+                if path in objects.parents and (not topics or _is_of_topic(objects, path, topics)):
+                    found[objects] = FoundFile(path=objects, problem=problem)
     return list(found.values())
+
+
+def _is_of_topic(file: Path, path: Path, topics: Sequence[str]) -> bool:
+    """Return whether a file is in a directory of a matching topic, from the path down."""
+    around = [each for each in file.parents if each == path or path in each.parents] or [file.parent]
+    return any(has_topic(each, topics) for each in around)
 
 
 def has_files(path: Path) -> bool:
@@ -97,7 +118,7 @@ def _below(path: Path) -> Iterator[FoundFile]:
             status = each.lstat()
             if stat.S_ISDIR(status.st_mode):
                 with os.scandir(each) as entries:
-                    left += [Path(entry.path) for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)]
+                    left += [each / name for name in sorted((entry.name for entry in entries), reverse=True)]
                 continue
         except OSError as problem:
             yield FoundFile(path=each, problem=problem.strerror or str(problem))
@@ -107,7 +128,7 @@ def _below(path: Path) -> Iterator[FoundFile]:
         elif not stat.S_ISREG(status.st_mode):
             yield FoundFile(path=each, problem="not a regular file")
         else:
-            yield FoundFile(path=each, identity=FileIdentity.of(each.name, status))
+            yield FoundFile(path=each, identity=files_in(each.parent).identity(each.name))
 
 
 def content_of(path: Path, first_bytes: bytes) -> Content:

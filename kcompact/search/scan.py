@@ -33,6 +33,7 @@ from kcompact.search.records import Counts, RunSearch, counted_hits
 
 _ATTRIBUTES = 22
 """The byte of a header of magic 2 that has the codec."""
+NOT_RECORDS = "has the bytes of a key, and is not read as records"
 UNKNOWN_CONTENT = "not a file of Kafka or of kcompact: what it encodes or compresses is not seen"
 
 
@@ -59,12 +60,14 @@ def search_file(
     finder: Finder,
     findings: Findings,
     *,
+    is_exact: bool = False,
     memory_bytes: int,
     advance: Callable[[int], None] = lambda size_bytes: None,
 ) -> SearchedFile:
     """Search a file and add what is found to `findings`. A file that cannot be read is a result too.
 
-    `advance` receives the bytes of each step; together they are about the size of the file.
+    With `is_exact` one that shows a key and is not read as records is in doubt. `advance` receives the bytes of each
+    step; together they are about the size of the file.
     """
     searched = SearchedFile(path=found.path, also=found.also, problem=found.problem)
     if found.identity is None:
@@ -78,6 +81,8 @@ def search_file(
                 search.records_of(opened)
     except KcompactError as problem:
         search.doubt(problem)
+    if is_exact and search.has_hits and searched.content is not Content.BATCHES:
+        searched.problem = searched.problem or NOT_RECORDS
     if searched.content is Content.UNKNOWN:
         searched.problem = searched.problem or UNKNOWN_CONTENT
     return searched
@@ -97,6 +102,7 @@ class _FileSearch:
         self._searched, self._finder, self._findings = searched, finder, findings
         self._memory_bytes, self._advance = memory_bytes, advance
         self._windows = _Windows(finder)
+        self.has_hits = False
 
     def doubt(self, problem: KcompactError) -> None:
         """Remember why something may be hidden: the first such problem."""
@@ -186,6 +192,7 @@ class _FileSearch:
             self._found_bytes(np.full(len(numbers), position), numbers)
 
     def _found_bytes(self, positions: Column, numbers: Column) -> None:
+        self.has_hits = self.has_hits or len(numbers) > 0
         self._findings.add(self._searched.path, Place.IN_BYTES, numbers, positions)
 
 

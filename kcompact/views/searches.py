@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kcompact import readable
+from kcompact.format.names import parse_directory
 from kcompact.readable import counted, shown, some_of
 from kcompact.search.findings import Hit, Place
 from kcompact.search.scan import SearchedFile
 from kcompact.search.scope import SearchedLogDir, SearchedPartition
-from kcompact.search.statement import METHOD, UNKNOWN, KeyOutcome, Outcome, Statement
+from kcompact.search.statement import UNKNOWN, KeyOutcome, Outcome, Statement
 from kcompact.views.parts import Cell, Heading, Items, Part, Table, Tone, cell, lines
 
 _TONES = {Outcome.ABSENT: Tone.GOOD, Outcome.TOMBSTONE_ONLY: Tone.CAUTION}
@@ -23,27 +24,34 @@ _MOST_PLACES = 10
 def search_parts(statement: Statement, *, is_complete: bool) -> list[Part]:
     """Return what was found of each key, what was searched, and what a search cannot know.
 
-    With `is_complete` all keys and all files are there; else the gravest keys, and no file that was read whole.
+    With `is_complete` all keys and all files are there; else the gravest keys, and no file that was read whole. The
+    outcome is the first and the last line.
     """
     most = None if is_complete else _MOST_SHOWN
-    parts: list[Part] = list(_keys(statement.keys, most))
+    parts: list[Part] = [lines(_in_all(statement.keys), is_indented=False), *_keys(statement.keys, most)]
     parts.append(_scope(statement, most))
     parts += _doubts(statement, most)
+    parts.append(_by_broker_and_topic(statement, most))
     if is_complete:
         parts.append(_files(statement.files))
     else:
-        parts.append(lines("A file or a pipe gets the whole statement, with the checksum of every file; --json too."))
+        more = "-v, a file and a pipe get the whole statement, with the checksum of every file; --json too."
+        parts.append(lines(more, is_indented=False))
+    parts.append(lines(_in_all(statement.keys), is_indented=False))
     return parts
 
 
+def _in_all(keys: Sequence[KeyOutcome]) -> str:
+    """Return `3 keys: 2 present, 1 absent`."""
+    counts = Counter(key.outcome for key in keys)
+    words = [f"{counts[outcome]:,} {_words(outcome)}" for outcome in Outcome if counts[outcome]]
+    return f"{counted(len(keys), 'key')}: {', '.join(words)}"
+
+
 def _keys(keys: Sequence[KeyOutcome], most: int | None) -> Iterable[Part]:
-    if len(keys) > 1:
-        counts = Counter(key.outcome for key in keys)
-        words = [f"{counts[outcome]:,} {_words(outcome)}" for outcome in Outcome if counts[outcome]]
-        yield lines(f"{counted(len(keys), 'key')}: {', '.join(words)}", is_indented=False)
     gravest = sorted(keys, key=lambda key: list(Outcome).index(key.outcome)) if most else keys
     for key in gravest[:most]:
-        name = f"key {key.digest if most is None else key.digest[:_DIGITS]}"
+        name = f"{some_of(list(map(shown, key.names)))}: {key.digest if most is None else key.digest[:_DIGITS]}"
         yield Heading(name=name, detail=_words(key.outcome), tone=_TONES.get(key.outcome, Tone.BAD))
         yield lines(*_found(key), is_close=True)
     if most and len(keys) > most:
@@ -84,6 +92,7 @@ def _scope(statement: Statement, most: int | None) -> Items:
     size = readable.size(sum(each.size_bytes for each in files))
     items = [
         ("asked", some_of([shown(path) for path in statement.paths], at_most=None)),
+        *([("topics", some_of(list(map(shown, statement.topics)), at_most=None))] if statement.topics else []),
         ("searched", f"{counted(len(files), 'file')}, {size}, {counted(records, 'record')}"),
         ("inflated", readable.size(inflated)),
         *_several("brokers", [_broker(each) for each in statement.log_dirs]),
@@ -92,7 +101,7 @@ def _scope(statement: Statement, most: int | None) -> Items:
         ("from, to", f"{readable.time(statement.started_ms)}, {readable.time(statement.ended_ms)}"),
         ("by", f"kcompact {statement.version}"),
         ("salt", "that of --salt" if statement.salt is None else shown(statement.salt)),
-        ("method", METHOD),
+        ("method", statement.method),
         *_several("cannot know", UNKNOWN),
     ]
     return Items(items=tuple((Cell(text=name), text) for name, text in items), width=11)
@@ -154,6 +163,25 @@ def _doubts(statement: Statement, most: int | None) -> Iterable[Part]:
 
 def _reason(file: SearchedFile) -> str:
     return readable.within(file.path, file.problem).removeprefix(f"{shown(file.path)}, ")
+
+
+def _by_broker_and_topic(statement: Statement, most: int | None) -> Table:
+    """Return how much was searched of each topic of each broker; what is in no partition has no topic."""
+    brokers = {each.path: each for each in statement.log_dirs}
+    sums: dict[tuple[str, str], list[int]] = {}
+    for file in statement.files:
+        around = next((brokers[each] for each in file.path.parents if each in brokers), None)
+        broker = "" if around is None else str(around.node_id) if around.node_id is not None else shown(around.path)
+        topics = (parsed.topic_partition.topic for each in file.path.parents if (parsed := parse_directory(each.name)))
+        found = sums.setdefault((broker, next(topics, "")), [0, 0, 0, 0])
+        for place, number in enumerate((1, file.size_bytes, file.records, bool(file.problem))):
+            found[place] += number
+    columns = ("broker", "topic", "files", "bytes", "records", "in doubt")
+    rows = [(cell(broker or None), cell(topic or None), *map(cell, found)) for (broker, topic), found in sums.items()]
+    left = len(rows) - most if most else 0
+    if left > 0:
+        rows = [*rows[:most], (cell(f"and {left:,} more"), *(cell(None) for _ in columns[1:]))]
+    return Table(columns=columns, rows=tuple(rows), numbers=columns[2:])
 
 
 def _files(files: Sequence[SearchedFile]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,9 +17,9 @@ from kcompact.cli.option_types import Key, NamedFile
 from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
+    from kcompact.notes import Note
+    from kcompact.search.keys import NamedKey
     from kcompact.search.statement import Statement
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @options.command("search-key", settings=False)
@@ -32,17 +32,33 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
     help="Also the keys in a file, one in a line: text or hex:0A1B. - is standard input.",
 )
 @click.option(
+    "--labels", "labels", is_flag=True, help="A line of the file is LABEL, a tab, KEY. Answers name the label."
+)
+@click.option(
+    "--exact",
+    "is_exact",
+    is_flag=True,
+    help="Only whole keys of records count. What shows a key in another way is in doubt where it is not read as "
+    "records.",
+)
+@options.topics
+@click.option(
     "--salt",
     metavar="TEXT",
     help="The statement names a key by a digest with this salt, and does not show the salt. Default: a random one, "
     "which is in the statement.",
 )
+@click.option("--verbose", "-v", "is_verbose", is_flag=True, help="On a terminal too, print every key and every file.")
 @options.memory(what="the batches being read")
 def command(
     paths: tuple[Path, ...],
     *,
     keys: tuple[bytes, ...],
     keys_file: BinaryIO | None,
+    labels: bool,
+    is_exact: bool,
+    topics: tuple[str, ...],
+    is_verbose: bool,
     salt: str | None,
     memory_bytes: int | None,
     as_json: bool,
@@ -63,31 +79,36 @@ def command(
     """
     from kcompact.cli.json.search import SEARCH
 
-    wanted = [*keys, *(_keys_in(keys_file) if keys_file else ())]
-    if not wanted:
-        raise click.UsageError("pass the key as --key, or keys in a --keys-file")
-    if b"" in wanted:
-        raise click.UsageError("the empty key cannot be searched for: no bytes show it")
+    wanted, notes = _wanted(keys, keys_file, labels=labels)
     if salt == "":
         raise click.BadParameter("the salt is empty", param_hint="--salt")
-    statement = _searched(paths, list(dict.fromkeys(wanted)), salt, options.batch_memory(memory_bytes))
+    if not as_json:
+        streams.tell_notes(notes)
+    statement = _searched(
+        paths,
+        wanted,
+        salt,
+        topics=topics,
+        is_exact=is_exact,
+        memory_bytes=options.batch_memory(memory_bytes),
+    )
 
     def show() -> None:
         if as_json:
-            streams.echo(SEARCH.text(statement=statement))
+            streams.echo(SEARCH.text(notes=notes, statement=statement))
         else:
-            _print(statement)
+            _print(statement, is_verbose=is_verbose)
 
     return delivered(show, only_reads=True) or statement.exit_code
 
 
-def _print(statement: Statement) -> None:
+def _print(statement: Statement, *, is_verbose: bool) -> None:
     """Print the statement. In a file or a pipe it is complete, and its last line has the digest of all lines above."""
     from kcompact.cli.output.printer import Printer
     from kcompact.views.searches import search_parts
 
     if Printer().is_terminal:
-        Printer().parts(search_parts(statement, is_complete=False))
+        Printer().parts(search_parts(statement, is_complete=is_verbose))
         return
     text = io.StringIO()
     Printer(text).parts(search_parts(statement, is_complete=True))
@@ -96,20 +117,48 @@ def _print(statement: Statement) -> None:
     streams.echo(f"{content}SHA-256 of the lines above: {digest}")
 
 
-def _searched(paths: Sequence[Path], keys: Sequence[bytes], salt: str | None, memory_bytes: int) -> Statement:
+def _wanted(keys: Sequence[bytes], keys_file: BinaryIO | None, *, labels: bool) -> tuple[list[NamedKey], list[Note]]:
+    """Return the keys to search for, and what is odd about those of the file. Raises click.UsageError, ConfigError."""
+    from kcompact.search.keys import keys_in, named_keys
+
+    wanted = [(f"--key {number}", key) for number, key in enumerate(keys, start=1)]
+    notes: list[Note] = []
+    if keys_file is not None:
+        in_file, notes = keys_in(keys_file.read(), file=keys_file.name, labels=labels)
+        wanted += in_file
+    elif labels:
+        raise click.UsageError("--labels are those of a --keys-file")
+    if not wanted:
+        raise click.UsageError("pass the key as --key, or keys in a --keys-file")
+    if any(not key for _, key in wanted):
+        raise click.UsageError("the empty key cannot be searched for: no bytes show it")
+    return named_keys(wanted), notes
+
+
+def _searched(
+    paths: Sequence[Path],
+    keys: Sequence[NamedKey],
+    salt: str | None,
+    *,
+    topics: Sequence[str],
+    is_exact: bool,
+    memory_bytes: int,
+) -> Statement:
     """Return the statement, with progress on a terminal."""
     from kcompact import __version__
     from kcompact.cli.output.progress import bar_of
     from kcompact.host.machine import clock_ms
     from kcompact.search.statement import listed, search
 
-    files = listed(paths)
+    files = listed(paths, topics)
     total_bytes = sum(file.identity.size_bytes for file in files if file.identity)
     with bar_of(Path("files"), total_bytes) as advance:
         return search(
             paths,
             files,
             keys,
+            topics=topics,
+            is_exact=is_exact,
             salt=os.urandom(16).hex().encode() if salt is None else salt.encode("utf-8", "surrogateescape"),
             shows_salt=salt is None,
             version=__version__,
@@ -117,15 +166,3 @@ def _searched(paths: Sequence[Path], keys: Sequence[bytes], salt: str | None, me
             memory_bytes=memory_bytes,
             advance=advance,
         )
-
-
-def _keys_in(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the keys in a file, one in each line that is not empty. Raises click.BadParameter."""
-    content = file.read().removeprefix(_BYTE_ORDER_MARK)
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        text = line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
-        if text:
-            try:
-                yield Key().convert(text, None, None)
-            except click.BadParameter as problem:
-                raise click.BadParameter(f"line {number}: {problem.message}", param_hint="--keys-file") from None

@@ -20,9 +20,10 @@ from kcompact.cli.json.fields import (
     map_of,
     nullable,
 )
+from kcompact.cli.json.partitions import NOTE
 from kcompact.search.files import Content
 from kcompact.search.findings import Place
-from kcompact.search.statement import METHOD, UNKNOWN, Outcome
+from kcompact.search.statement import UNKNOWN, Outcome
 
 PLACE = Shape(
     "found-place",
@@ -34,6 +35,7 @@ PLACE = Shape(
 
 KEY = Shape(
     "searched-key",
+    Field("names", list_of(STRING), "its labels, or `line 1` of the file, `--key 1`; several of a repeated key"),
     Field("digest", STRING, "HMAC-SHA-256 of the key with the salt, in hexadecimal digits"),
     Field("outcome", choice(Outcome), "what the search has shown"),
     Field("found", map_of(INTEGER), "how often the key was found, by place", "hits"),
@@ -81,9 +83,11 @@ STATEMENT = Shape(
     Field("started_ms", INTEGER, "when the search began"),
     Field("ended_ms", INTEGER, "when it ended"),
     Field("kcompact_version", STRING, "which kcompact", "version"),
-    Field("method", STRING, "what was done", lambda _: METHOD),
+    Field("method", STRING, "what was done"),
     Field("cannot_know", list_of(STRING), "what a search of files cannot know", lambda _: UNKNOWN),
     Field("paths", list_of(TEXT), "what was asked"),
+    Field("topics", list_of(STRING), "the patterns of `--topic`; with any, only files of partitions were searched"),
+    Field("is_exact", BOOLEAN, "whether a key counts only as the whole key of a record"),
     Field("salt", nullable(STRING), "that of the digests of keys, if it is a random one; null for that of `--salt`"),
     Field("keys", list_of(KEY), "the keys, in the order of the options; a repeated one once"),
     Field("log_dirs", list_of(LOG_DIR), "the log directories"),
@@ -100,6 +104,7 @@ def statement_digest(statement: Mapping[str, Any]) -> str:
 
 SEARCH = Document(
     "search-key",
+    Field("notes", list_of(NOTE), "remarks on the keys", "notes"),
     Field("statement", STATEMENT, "what was searched, and what was found"),
     Field(
         "statement_sha256",

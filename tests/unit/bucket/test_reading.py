@@ -16,9 +16,12 @@ from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.mirrored_file import WHOLE_BYTES, MirroredFile
 from kcompact.bucket.path import BucketPath
 from kcompact.errors import CleaningAbortedError, CorruptCheckpointError, LogChangedError
+from kcompact.format.batch import Record, build
 from kcompact.log.files import LogFile, files_in
 from kcompact.plan.discovery import find_partitions
+from tests.support import replica_logs
 from tests.support.command_line import COMPACT, kcompact
+from tests.support.coordinator_keys import offset_key, offset_value
 from tests.support.fault_proxy import Fault, Request
 from tests.support.patience import becomes
 from tests.unit.bucket.conftest import ONLY_MOTO, Store
@@ -38,10 +41,15 @@ MIB = 1 << 20
         ("gaps", "--json", *COMPACT),
         ("transactions", "--json", *COMPACT),
         ("clean", "--dry-run", "--json", *COMPACT),
+        ("search-key", "--key", "user-1", "--salt", "x", "--json"),
+        ("report", "--json", *COMPACT),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_a_command_answers_as_for_the_local_directory(arguments: tuple[str, ...], log_dir: Path, store: Store) -> None:
+def test_a_command_answers_as_for_the_local_directory(
+    arguments: tuple[str, ...], log_dir: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(log_dir.parent)  # A report is written there.
     address = store.upload(log_dir, "eu")
     # A bucket has its own times, in whole seconds.
     for each in store.server.client().list_objects_v2(Bucket=store.bucket)["Contents"]:
@@ -52,8 +60,49 @@ def test_a_command_answers_as_for_the_local_directory(arguments: tuple[str, ...]
     assert _without_durations(remote.out.replace(address, str(log_dir))) == _without_durations(local.out)
 
 
+@ONLY_MOTO
+def test_replicas_in_a_bucket_are_compared_as_local_ones_are(tmp_path: Path, store: Store) -> None:
+    brokers = replica_logs.write(tmp_path / "brokers")
+    addresses = [store.upload(each, each.name) for each in brokers]
+    assert len(set(addresses)) == len(addresses) > 1
+    local, remote = kcompact("compare", "--json", *brokers), kcompact("compare", "--json", *addresses)
+    out, err = remote.out, remote.err
+    for address, broker in zip(addresses, brokers, strict=True):
+        out, err = out.replace(address, str(broker)), err.replace(address, str(broker))
+    assert (remote.code, err) == (local.code, local.err)
+    assert _without_durations(out) == _without_durations(local.out)
+
+
+@ONLY_MOTO
+def test_groups_in_a_bucket_are_those_of_the_local_directory(tmp_path: Path, store: Store) -> None:
+    directory = tmp_path / "logs" / "__consumer_offsets-3"
+    directory.mkdir(parents=True)
+    records = [Record(0, 1, offset_key("billing"), offset_value(1)), Record(1, 1, offset_key("audit"), None)]
+    (directory / f"{0:020d}.log").write_bytes(build(records))
+    address = store.upload(tmp_path / "logs", "eu")
+    local, remote = kcompact("groups", "--json", tmp_path / "logs"), kcompact("groups", "--json", address)
+    assert local.code == 0
+    assert "billing" in local.out
+    out = remote.out.replace(address, str(tmp_path / "logs"))
+    assert _without_durations(out) == _without_durations(local.out)
+
+
+@ONLY_MOTO
+def test_what_an_unfinished_upload_holds_is_not_proven_absent(log_dir: Path, store: Store) -> None:
+    address = store.upload(log_dir, "eu")
+    search = ("search-key", "--key", "no-such-key", "--json")
+    assert kcompact(*search, address).code == 0
+    store.put(f"eu/orders-1/.kcompact-0123456789abcdef/{0:020d}.log", b"no-such-key")
+    ran = kcompact(*search, address)
+    assert ran.code == 10
+    (file,) = (each for each in ran.json["statement"]["files"] if each["problem"])
+    assert file["path"] == f"{address}/orders-1/.kcompact-0123456789abcdef"
+    assert file["sha256"] is None
+    assert file["problem"] == "an unfinished upload, of which nothing is read: 1 object"
+
+
 def _without_durations(text: str) -> str:
-    text = re.sub(r'"(\w+_s|key_hash|salt)": [^,}]+', "", text)
+    text = re.sub(r'"(\w+_s|key_hash|salt|(started|ended|now)_ms|statement_sha256)": [^,}]+', "", text)
     return re.sub(r'"key": "[0-9a-f]{16}"', "", text)
 
 

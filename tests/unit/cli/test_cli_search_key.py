@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from kcompact.cli.json.fields import schema_of
 from kcompact.cli.json.search import SEARCH
 from kcompact.format.properties import MetaProperties, encode_uuid
+from kcompact.search.keys import keys_in
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.command_line import CONTROL, command, environment, kcompact, on_terminal, partition, running_broker
 from tests.support.log_writer import LogSpec
@@ -38,7 +39,7 @@ def test_outcomes_and_exit_codes(tmp_path: Path, key: str, code: int, outcome: s
     assert [each["outcome"] for each in ran.json["statement"]["keys"]] == [outcome]
     text = kcompact("search-key", "--key", key, tmp_path)
     assert text.code == code
-    assert text.out.splitlines()[0].endswith(f"  {outcome}")
+    assert text.out.splitlines()[0] == text.out.splitlines()[-3] == f"1 key: 1 {outcome}"
 
 
 def test_the_json_is_as_declared_and_its_digest_is_right(tmp_path: Path) -> None:
@@ -96,8 +97,131 @@ def test_keys_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (b"customer-17 \n", "has a blank at an end (line 1)"),
+        (b"a\n\tcustomer-17\n", "has a blank at an end (line 2)"),
+        (b'"customer-17"\n', "has a quote at an end (line 1)"),
+        (b"customer-17'\n", "has a quote at an end (line 1)"),
+        (b"customer-17\rother\r", "has a carriage return (line 1)"),
+        (b"customer-17\r\r\n", "has a carriage return (line 1)"),
+        (b"customer-17\r\nother\r\n", ""),
+        (b"custo mer-17\nit's\n", ""),
+        (b"hex:20\n", ""),
+    ],
+)
+def test_keys_that_may_not_be_meant_are_noted(tmp_path: Path, content: bytes, note: str) -> None:
+    """Without a word another key would be searched for. A statement has digests only, so nobody would notice."""
+    partition(tmp_path / "logs", TEXT)
+    keys = tmp_path / "keys"
+    keys.write_bytes(content)
+    ran = kcompact("search-key", "--keys-file", keys, tmp_path / "logs")
+    assert ran.code in (0, 10)
+    assert (note in ran.err) if note else not ran.err
+    document = kcompact("search-key", "--json", "--keys-file", keys, tmp_path / "logs").json
+    assert [each["code"] for each in document["notes"]] == (["odd-keys"] if note else [])
+
+
+@pytest.mark.parametrize("content", [b"\r", b"\xa0a", b" a"])
+def test_a_key_of_one_byte_may_be_odd(tmp_path: Path, content: bytes) -> None:
+    keys, notes = keys_in(content + b"x\n", file="keys", labels=False)
+    assert keys == [("line 1", content + b"x")]
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "problem"),
+    [
+        ("customer-17\n".encode("utf-16"), [], "is in UTF-16, as PowerShell writes it; save it as UTF-8"),
+        (b"\xfe\xff\0a\0\n", [], "is in UTF-16"),
+        ("ab\ncd\n".encode("utf-16-le"), [], "line 1 has a NUL byte: text in UTF-16? Bytes are hex:0A1B"),
+        (b"a\tb\n\nc\n", ["--labels"], "line 3 is not LABEL, a tab, KEY"),
+        (b"\tb\n", ["--labels"], "line 1 is not LABEL, a tab, KEY"),
+        (b"a\t\n", ["--labels"], "line 1 is not LABEL, a tab, KEY"),
+    ],
+)
+def test_files_that_have_no_keys_are_refused(tmp_path: Path, content: bytes, words: list[str], problem: str) -> None:
+    partition(tmp_path / "logs", TEXT)
+    keys = tmp_path / "keys"
+    keys.write_bytes(content)
+    ran = kcompact("search-key", "--keys-file", keys, *words, tmp_path / "logs")
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err
+
+
+def test_answers_have_the_names_of_keys(tmp_path: Path) -> None:
+    partition(tmp_path / "logs", TEXT)
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"alice\tcustomer-17\nbob\thex:6e6f626f6479\ncarol\tcustomer-17\nd\ta\tb\n")
+    ran = kcompact("search-key", "--json", "--key", "other", "--keys-file", keys, "--labels", tmp_path / "logs")
+    found = [(each["names"], each["outcome"]) for each in ran.json["statement"]["keys"]]
+    assert found == [
+        (["--key 1"], "present"),
+        (["alice", "carol"], "present"),
+        (["bob"], "absent"),
+        (["d"], "absent"),
+    ]
+    assert "alice, carol: " in kcompact("search-key", "--keys-file", keys, "--labels", tmp_path / "logs").out
+    keys.write_bytes(b"customer-17\n\nnobody\n")
+    ran = kcompact("search-key", "--json", "--keys-file", keys, tmp_path / "logs")
+    assert [each["names"] for each in ran.json["statement"]["keys"]] == [["line 1"], ["line 3"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("log\n0: [customer-17=a](lz4)\n", "present"),
+        ("log\n0: [customer-17=~](lz4)\n", "tombstone-only"),
+        ("log\n0: [customer-170=a b=customer-17 c=d{h=customer-17}](lz4) customer-17a=~\n", "absent"),
+    ],
+)
+def test_with_exact_only_whole_keys_count(tmp_path: Path, text: str, expected: str) -> None:
+    log_dir = partition(tmp_path, text).parent
+    search = ("search-key", "--json", "--exact", "--key", "customer-17", log_dir)
+    (found,) = kcompact(*search).json["statement"]["keys"]
+    assert found["outcome"] == expected
+    # What is not read as records may be a record's whole key.
+    (log_dir / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n0\ncustomer-17\n")
+    statement = kcompact(*search).json["statement"]
+    assert statement["keys"][0]["outcome"] == ("present" if expected == "present" else "not-proven")
+    assert [each["problem"] for each in statement["files"] if each["problem"]] == [
+        "has the bytes of a key, and is not read as records"
+    ]
+    assert statement["is_exact"] is True
+    assert "whole key of a record" in statement["method"]
+
+
+def test_only_some_topics(tmp_path: Path) -> None:
+    partition(tmp_path, TEXT)
+    gone = tmp_path / "users-3.0123456789abcdef0123456789abcdef-delete"
+    gone.mkdir()
+    (gone / f"{0:020d}.log").write_bytes((tmp_path / "orders-0" / f"{0:020d}.log").read_bytes())
+    for path in (tmp_path, gone):
+        statement = kcompact("search-key", "--json", "--key", "other", "--topic", "us*", path).json["statement"]
+        assert [Path(each["path"]).parent for each in statement["files"]] == [gone]
+        assert statement["topics"] == ["us*"]
+        assert statement["keys"][0]["outcome"] == "present"
+    ran = kcompact("search-key", "--key", "other", "--topic", "user", tmp_path)
+    assert ran.code == 4
+    assert "no partition of a topic that matches 'user'" in ran.err
+
+
+def test_the_summary_by_broker_and_topic(tmp_path: Path) -> None:
+    log_dirs = brokers(tmp_path)
+    (log_dirs[1] / "orders-0" / "dump.gz").write_bytes(b"x")
+    lines = kcompact("search-key", "--key", "nobody", *log_dirs).out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("broker  topic"))
+    rows = [line.split() for line in lines[start + 1 : lines.index("", start)]]
+    assert [(row[0], row[1], row[-1]) for row in rows if row[1] == "orders"] == [
+        ("1", "orders", "0"),
+        ("2", "orders", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--key", "a", "--labels"], "--labels are those of a --keys-file"),
         ([], "pass the key as --key, or keys in a --keys-file"),
         (["--key", ""], "the empty key cannot be searched for"),
         (["--key", "a", "--salt", ""], "the salt is empty"),
@@ -226,7 +350,7 @@ def test_a_terminal_shows_the_gravest_keys(tmp_path: Path) -> None:
     (log_dir / "dump.gz").write_bytes(b"x")
     words = [word for number in range(30) for word in ("--key", f"nobody-{number}")]
     (lines,) = on_terminal([100], "search-key", *words, "--key", "customer-17", log_dir).values()
-    assert lines[0] == "31 keys: 1 present, 30 not proven"
+    assert lines[0] == lines[-1] == "31 keys: 1 present, 30 not proven"
     assert lines[2].endswith("  present")
     assert "and 11 more keys; --json has all" in lines
     at = lines.index("Something may be hidden in:")

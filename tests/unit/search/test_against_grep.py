@@ -20,6 +20,7 @@ import zstandard
 
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.codec import Codec, compress
+from kcompact.search.keys import named_keys
 from kcompact.search.statement import Outcome, listed, search
 from tests.support.log_writer import DEFAULT_TIME
 from tests.support.mutants import any_damage, legacy_entry
@@ -154,7 +155,7 @@ def test_no_key_is_absent_that_a_file_shows(tmp_path: Path, seed: int) -> None:
         statement = search(
             [tmp_path],
             listed([tmp_path]),
-            [KEY, CROSSING],
+            named_keys([("", KEY), ("", CROSSING)]),
             salt=b"s",
             shows_salt=True,
             version="1",

@@ -15,6 +15,7 @@ import pytest
 
 from kcompact.search.files import FoundFile
 from kcompact.search.findings import Place
+from kcompact.search.keys import named_keys
 from kcompact.search.statement import Outcome, Statement, listed, search
 from tests.support import log_dsl, log_writer
 
@@ -31,7 +32,7 @@ def searched(
     return search(
         paths,
         listed(paths) if files is None else files,
-        [key],
+        named_keys([("", key)]),
         salt=b"s",
         shows_salt=True,
         version="1",
