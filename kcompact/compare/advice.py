@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.compare.findings import ABOUT_KEYS, ABOUT_TRANSACTIONS, Certainty, Finding, Kind
+from kcompact.compare.findings import ABOUT_ENDS, ABOUT_KEYS, ABOUT_TRANSACTIONS, Certainty, Finding, Kind
 from kcompact.format.names import TopicPartition
 from kcompact.readable import counted, shell_word, some_of
 
@@ -75,7 +75,36 @@ def advice_on(finding: Finding, partition: TopicPartition, names: Sequence[str],
         return _on_keys(finding, words)
     if finding.kind in ABOUT_TRANSACTIONS:
         return _on_transactions(finding, words, partition)
+    if finding.kind in ABOUT_ENDS:
+        return _on_ends(finding, words)
     return _on_batches(finding, words)
+
+
+def _on_ends(finding: Finding, words: _Words) -> Advice:
+    """Return the advice on replicas that end or begin where they should not, or whose end nobody has got."""
+    offset = finding.offsets[0]
+    match finding.kind:
+        case Kind.LOST_END:
+            return Advice(
+                f"{words.here} ends at offset {offset}, and by the checkpoints of its broker it has had "
+                f"{finding.count:,} offsets more, which other replicas have. When it leads, consumers lose them",
+                f"Do not let it lead. {words.refetch}",
+            )
+        case Kind.EMPTIED_LOG:
+            return Advice(
+                f"{words.here} begins where it ends, so consumers get nothing from it, and other replicas have records "
+                f"from offset {offset} on. Either all records were deleted just before (kafka-delete-records.sh), or "
+                "its log-start-offset-checkpoint is wrong",
+                "Ask who has deleted them. If nobody has, do not let it lead.",
+            )
+        case Kind.UNREPLICATED_TAIL:
+            return Advice(
+                f"{words.here} has records from offset {offset} on that were not replicated when its broker crashed. "
+                "They are above its high watermark, so no consumer has got them, and nothing committed is known to be "
+                "lost",
+                "Nothing: its broker drops them when it follows the leader.",
+            )
+    raise AssertionError(finding.kind)
 
 
 def _on_batches(finding: Finding, words: _Words) -> Advice:
@@ -137,13 +166,14 @@ def _on_keys(finding: Finding, words: _Words) -> Advice:
                 f"Do not let it lead. {words.refetch}",
             )
         case Kind.PRESENT_IN_ONE:
+            is_likely = finding.certainty is Certainty.LIKELY
             likely = ". A deletion is more likely, because most replicas lack them"
             return Advice(
                 f"{here} {words.have} {keys} that other replicas lack. Either this data was deleted and the tombstones "
-                f"are gone, or the others have lost it: the files do not say which"
-                f"{likely if finding.certainty is Certainty.LIKELY else ''}",
+                f"are gone, or the others have lost it: the files do not say which{likely if is_likely else ''}",
                 f"Look the keys up where they come from. kcompact records --offset {finding.offsets[0]} "
-                f"{shell_word(words.directories[0])} shows the first value.",
+                f"{shell_word(words.directories[0])} shows the first value."
+                f"{f' If they are deleted there (likely): {words.refetch}' if is_likely else ''}",
             )
         case Kind.BEHIND_WILL_RESURRECT:
             return Advice(

@@ -81,6 +81,8 @@ class Explained:
         """The exit code of a command that finds this."""
         if self.finding.kind is Kind.CORRUPT_COPY:
             return CORRUPT_EXIT_CODE
+        if self.finding.kind is Kind.UNREPLICATED_TAIL:
+            return 0
         is_open = self.finding.kind in _WILL or self.finding.certainty is Certainty.UNDECIDED
         return UNDECIDED_EXIT_CODE if is_open else DIFFERENT_EXIT_CODE
 
@@ -198,7 +200,7 @@ def _replica(
 
 
 def _verdict(found: Comparison, findings: Sequence[Finding]) -> Verdict:
-    if any(each.kind not in _WILL for each in findings):
+    if any(each.kind not in (*_WILL, Kind.UNREPLICATED_TAIL) for each in findings):
         return Verdict.DIFFERENT
     if len({each.log.log_end_offset for each in found.replicas}) > 1:
         return Verdict.BEHIND
@@ -212,7 +214,7 @@ def _not_compared(found: Comparison, paths: Sequence[Path]) -> list[NotCompared]
     for number, replica in enumerate(found.replicas):
         end_offset = replica.log.log_end_offset
         fork = found.forks[number]
-        if fork is not None and fork < end_offset:
+        if fork is not None and fork < end_offset and not found.is_unreplicated(number):
             why = "above its fork it has other records than the newest leader"
             parts.append(NotCompared(path=paths[number], from_offset=fork, to_offset=end_offset, why=why))
         parts += [

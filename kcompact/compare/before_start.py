@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kcompact.compare.answer import ComparedPartition
+from kcompact.compare.answer import ComparedPartition, Explained
 from kcompact.compare.findings import Certainty, Kind
 from kcompact.compare.pairs import Pairs
 from kcompact.readable import shell_word
 
-_HARMFUL = frozenset(Kind) - {Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH}
+_HARMFUL = frozenset(Kind) - {
+    *(Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH, Kind.EMPTIED_LOG, Kind.UNREPLICATED_TAIL)
+}
 """A broker truncates a fork by itself, and what is above it may be nowhere else."""
+
+
+_EITHER = (Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS)
+"""Either the replicas that have something are wrong, or those that have nothing or something else."""
 
 
 class Action(StrEnum):
@@ -67,16 +73,23 @@ def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) ->
         replica = next((each for each in partition.replicas if each.path == path), None)
         if replica is None:
             continue
-        own = [each for each in partition.findings if path in each.replicas]
-        is_needed = any(each.right is not None and path in each.right for each in partition.findings)
+        findings = [each for each in partition.findings if each.finding.kind is not Kind.UNREPLICATED_TAIL]
+        own = [each for each in findings if path in each.replicas]
+        is_needed = any(each.right is not None and path in each.right for each in findings)
         is_harmful = any(
             each.finding.kind in _HARMFUL and each.finding.certainty is not Certainty.UNDECIDED for each in own
         )
+        possible = own + [each for each in findings if each not in own and _may_mean_others(each)]
         action = Action.KEEP
         if is_harmful and not is_needed:
             action = Action.MOVE_AWAY
-        elif own:
+        elif possible:
             action = Action.DECIDE
-        kinds = tuple(dict.fromkeys(each.finding.kind for each in own))
+        kinds = tuple(dict.fromkeys(each.finding.kind for each in possible))
         found.append(PartitionAction(partition=partition.name, directory=replica.directory, action=action, kinds=kinds))
     return found
+
+
+def _may_mean_others(found: Explained) -> bool:
+    """Return whether a finding that names some replicas can mean that another one is wrong: a majority can be."""
+    return found.finding.kind in _EITHER or found.finding.certainty is Certainty.UNDECIDED

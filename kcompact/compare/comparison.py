@@ -80,6 +80,15 @@ class Comparison:
         end_offset, fork = self.replicas[replica].log.log_end_offset, self.forks[replica]
         return end_offset if fork is None else min(end_offset, fork)
 
+    def is_unreplicated(self, replica: int) -> bool:
+        """Return whether what a replica has from its fork on was above each high watermark of its line: not committed.
+
+        A high watermark on a disk is old, so it is a lower bound.
+        """
+        fork = self.forks[replica]
+        line = [each for each, other in zip(self.replicas, self.forks, strict=True) if other is not None]
+        return fork is not None and all(0 < each.high_watermark <= fork for each in line)
+
     def last_hole(self, from_offset: int, end_offset: int) -> int | None:
         """Return the last offset in a range of bands at which no replica has a record, None if there is none."""
         starts = (0, *self.bands)

@@ -6,6 +6,7 @@ A replica is said to be right only where files prove it. A majority does not: re
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,15 +43,20 @@ class Kind(StrEnum):
     ABORTED_SERVED = "aborted-served"
     HANGING_TRANSACTION = "hanging-transaction"
     MARKER_MISSED = "marker-missed"
+    LOST_END = "lost-end"
+    EMPTIED_LOG = "emptied-log"
     PRESENT_IN_ONE = "present-in-one"
     BEHIND_WILL_RESURRECT = "behind-will-resurrect"
     BEHIND_WILL_HANG = "behind-will-hang"
+    UNREPLICATED_TAIL = "unreplicated-tail"
+    """Lawful: what a leader that crashed had written, and no consumer had got."""
 
 
 ABOUT_KEYS = (
     *(Kind.LOST_KEY, Kind.WILL_LOSE_KEY, Kind.STALE_VALUE, Kind.RESURRECTED_KEY),
     *(Kind.PRESENT_IN_ONE, Kind.BEHIND_WILL_RESURRECT),
 )
+ABOUT_ENDS = (Kind.LOST_END, Kind.EMPTIED_LOG, Kind.UNREPLICATED_TAIL)
 ABOUT_TRANSACTIONS = (Kind.ABORTED_SERVED, Kind.HANGING_TRANSACTION, Kind.MARKER_MISSED, Kind.BEHIND_WILL_HANG)
 
 
@@ -77,7 +83,7 @@ class Finding:
 def findings_of(found: Comparison) -> list[Finding]:
     """Return the findings of a comparison, the gravest first."""
     kinds = list(Kind)
-    every = [*_damage(found), *_contradictions(found), *_keys(found), *_transactions(found)]
+    every = [*_damage(found), *_contradictions(found), *_ends(found), *_keys(found), *_transactions(found)]
     return sorted(every, key=lambda each: (kinds.index(each.kind), each.replicas, each.certainty))
 
 
@@ -99,14 +105,16 @@ def _damage(found: Comparison) -> Iterator[Finding]:
 def _contradictions(found: Comparison) -> Iterator[Finding]:
     """Yield where the replicas have other records at the same offsets."""
     for fork in sorted({each for each in found.forks if each is not None}):
-        yield Finding(
-            kind=Kind.DIVERGED_EPOCH,
-            replicas=tuple(number for number in found.older if found.forks[number] == fork),
-            certainty=Certainty.PROVEN,
-            right=None,
-            count=1,
-            offsets=(fork,),
-        )
+        replicas = tuple(number for number in found.older if found.forks[number] == fork)
+        unreplicated = tuple(number for number in replicas if found.is_unreplicated(number))
+        for kind, those in (
+            (Kind.DIVERGED_EPOCH, tuple(number for number in replicas if number not in unreplicated)),
+            (Kind.UNREPLICATED_TAIL, unreplicated),
+        ):
+            if those:
+                yield Finding(
+                    kind=kind, replicas=those, certainty=Certainty.PROVEN, right=None, count=1, offsets=(fork,)
+                )
     for offsets, kind in ((found.headers, Kind.DIVERGED_EPOCH), (found.overlaps, Kind.DIVERGED_EPOCH)):
         if offsets.count:
             yield Finding(
@@ -138,6 +146,35 @@ def _contradictions(found: Comparison) -> Iterator[Finding]:
             offsets=tuple(offset for offset, _ in found.contents.first[:MOST_EXAMPLES]),
             holder=replicas[0],
         )
+
+
+def _ends(found: Comparison) -> Iterator[Finding]:
+    """Yield replicas that have lost their end, and those whose log start says that nothing in them is to be served."""
+    for number, replica in enumerate(found.replicas):
+        log = replica.log
+        others = [each.log for each in found.replicas if each is not replica]
+        own = Finding(
+            kind=Kind.LOST_END,
+            replicas=(number,),
+            certainty=Certainty.LIKELY,
+            right=None,
+            count=0,
+            offsets=(log.log_end_offset,),
+        )
+        committed = min(replica.committed_offset, max((each.log_end_offset for each in others), default=0))
+        if committed > log.log_end_offset and found.forks[number] is None:
+            yield dataclasses.replace(own, count=committed - log.log_end_offset)
+        # Retention deletes whole segments, so this start was asked for: by DeleteRecords, or by nobody.
+        is_emptied = log.active_segment.base_offset < log.log_start_offset == log.log_end_offset
+        if is_emptied and any(each.log_start_offset < log.log_start_offset for each in others):
+            lowest = min(each.log_start_offset for each in others)
+            yield dataclasses.replace(
+                own,
+                kind=Kind.EMPTIED_LOG,
+                certainty=Certainty.UNDECIDED,
+                count=log.log_start_offset - lowest,
+                offsets=(lowest,),
+            )
 
 
 # Keys

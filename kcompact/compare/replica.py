@@ -75,6 +75,16 @@ class Replica:
         return not segment.size_bytes
 
     @property
+    def high_watermark(self) -> int:
+        """That of its broker's checkpoint, 0 without one."""
+        return (self.log.log_dir.high_watermarks or {}).get(self.log.topic_partition, 0)
+
+    @property
+    def committed_offset(self) -> int:
+        """The offset below which the replica has had all records, by its high watermark and its recovery point."""
+        return max(self.high_watermark, (self.log.log_dir.recovery_points or {}).get(self.log.topic_partition, 0))
+
+    @property
     def known_offset(self) -> int:
         """The offset up to which the replica has had records once, at least: the log end, or above it.
 

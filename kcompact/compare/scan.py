@@ -7,7 +7,7 @@ is judged by key, in the second stage (`compare.judge`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
@@ -184,10 +184,10 @@ class _Comparison:
             found.equal += len(part.table) if len(parts) > 1 else 0
             mask = sum(1 << each for each in parts)
             self._collect(part, replica, np.full(len(part.table), mask, np.int64))
-            self._note_holes(window, [part])
+            self._note_holes(window, dict.fromkeys(parts, part))
             self._end_at(int(part.table[-1, c.LAST_OFFSET]), mask)
             return
-        self._note_holes(window, list(parts.values()))
+        self._note_holes(window, parts)
         if parts:
             self._compare_batches(parts)
 
@@ -343,20 +343,33 @@ class _Comparison:
 
     # Holes
 
-    def _note_holes(self, window: Window, parts: Sequence[Part]) -> None:
-        """Note the last offset of each band that no replica has a record at."""
-        columns = [part.run.offset[part.rows.start : part.rows.stop] for part in parts]
-        offsets = columns[0] if len(columns) == 1 else _union_of(columns)
-        around = np.concatenate(([window.first_offset - 1], offsets, [window.end_offset]))
-        gaps = np.flatnonzero(around[1:] - around[:-1] > 1)
-        if not len(gaps):
-            return
-        lasts, firsts = around[gaps + 1] - 1, around[gaps] + 1
+    def _note_holes(self, window: Window, parts: Mapping[int, Part]) -> None:
+        """Note the last offset of each band that no replica has a record at.
+
+        What a replica has below its log start is not judged, so it fills no hole either.
+        """
         holes = self._found.holes
+        known: dict[frozenset[int], tuple[Column, Column]] = {}
         for band, (start, end) in enumerate(zip((0, *self._job.bands), self._job.bands, strict=False)):
+            if start >= window.end_offset or end <= window.first_offset:
+                continue
+            seen = frozenset(replica for replica in parts if self._job.visible[band] >> replica & 1)
+            if seen not in known:
+                known[seen] = _gaps_in(window, [parts[replica] for replica in sorted(seen)])
+            firsts, lasts = known[seen]
             reached = np.flatnonzero((firsts < end) & (lasts >= start))
             if len(reached):
                 holes[band] = max(holes[band], min(int(lasts[reached[-1]]), end - 1))
+
+
+def _gaps_in(window: Window, parts: Sequence[Part]) -> tuple[Column, Column]:
+    """Return the first and the last offsets of the gaps between the records of some parts."""
+    different = {id(part): part for part in parts}.values()
+    columns = [part.run.offset[part.rows.start : part.rows.stop] for part in different]
+    offsets = columns[0] if len(columns) == 1 else _union_of(columns)
+    around = np.concatenate(([window.first_offset - 1], offsets, [window.end_offset]))
+    gaps = np.flatnonzero(around[1:] - around[:-1] > 1)
+    return around[gaps] + 1, around[gaps + 1] - 1
 
 
 def _joined(columns: Iterable[Column]) -> Column:
