@@ -148,9 +148,10 @@ def examined(home: Path, now_ms: int) -> list[Finding]:
 
 def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]:
     """Return what `doctor` leaves unsaid, and what it says wrongly."""
-    severities: Mapping[Severity, Kind] = {each.severity: each.kind for each in reversed(found)}
     # A consumer of a small log fetches whole segments, and hardly uses an index.
-    found = [each for each in found if each.kind is not Kind.HIDDEN_RECORDS]
+    severities: Mapping[Severity, Kind] = {
+        each.severity: each.kind for each in reversed(found) if each.kind is not Kind.HIDDEN_RECORDS
+    }
     kinds = {each.kind for each in found}
     lost = list(sound.lost(damaged))
     wrong = []
@@ -158,7 +159,8 @@ def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]
         wrong.append("unsaid: the broker ends")
     if not damaged.ended and lost and not (severities.keys() & {Severity.RECORDS, Severity.BROKER}):
         # Of a stale replica doctor says that a broker moves it aside.
-        wrong += [] if kinds & {Kind.DAMAGED_BATCH, Kind.STALE_REPLICA} else [f"unsaid: {each}" for each in lost]
+        is_said = kinds & {Kind.DAMAGED_BATCH, Kind.UNCLEANABLE_BATCH, Kind.STALE_REPLICA, Kind.HIDDEN_RECORDS}
+        wrong += [] if is_said else [f"unsaid: {each}" for each in lost]
     if Severity.BROKER in severities and not damaged.ended and not lost:
         wrong.append(f"wrong: stops a broker, {severities[Severity.BROKER].word}")
     if Severity.RECORDS in severities and not damaged.ended and not lost:

@@ -109,7 +109,10 @@ class Readers:
             greatest = header.max_timestamp
             if records and not header.is_log_append_time:
                 greatest = max(record.timestamp for record in records)
-            nulls = [sum(one.value is None for one in records), sum(one.key is None for one in records)]
+            nulls = [
+                sum(one.value is None and one.key is not None for one in records),
+                sum(one.key is None for one in records),
+            ]
             found.append([*nulls, greatest])
             if header.is_control:
                 control += len(records)

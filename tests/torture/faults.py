@@ -41,6 +41,7 @@ WATCHED = (
 )
 KERNEL = "pread of a kernel"
 LOCK = "fcntl"
+LOCK_QUESTION = "fcntl F_OFD_GETLK"
 REPORT = "report"
 """What standard output is written to. Only its own faults concern it."""
 
@@ -48,7 +49,7 @@ _CREATES = os.O_CREAT | os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _CHANGES = (*WRITES, *SYNCS, *NEW_NAMES, *OLD_NAMES, *ATTRIBUTES, *SIZES)
 _NEEDS_SPACE = (*WRITES, *SYNCS, *NEW_NAMES, "setxattr", "posix_fallocate", "close")
 _NEEDS_PERMISSION = (*NEW_NAMES, *OLD_NAMES, *ATTRIBUTES, *LISTS, "stat", "lstat", "getxattr")
-_INTERRUPTIBLE = (*READS, *WRITES, *SYNCS, "open", "close", LOCK)
+_INTERRUPTIBLE = (*READS, *WRITES, *SYNCS, "open", "close", LOCK, LOCK_QUESTION)
 _DAMAGED = 0xFF
 
 SHORT_READ, SHORT_WRITE, OTHER_BYTES, NO_BYTES = "short read", "short write", "other bytes", "no bytes"
@@ -184,7 +185,9 @@ class Faults:
             place = None if self._is_inside else self._place(arguments, options, name=name)
             if place is None:
                 return real(*arguments, **options)
-            call = Call(len(self.calls) + 1, name, place, writes=self._writes(name, arguments, options))
+            is_question = name == LOCK and arguments[1:2] == (fcntl.F_OFD_GETLK,)
+            known_as = LOCK_QUESTION if is_question else name
+            call = Call(len(self.calls) + 1, known_as, place, writes=self._writes(name, arguments, options))
             self.calls.append(call)
             self._is_inside = True
             try:

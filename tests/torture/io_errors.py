@@ -25,6 +25,7 @@ from tests.torture.faults import (
     KERNEL,
     KINDS,
     LISTS,
+    LOCK_QUESTION,
     NO_BYTES,
     OTHER_BYTES,
     READS,
@@ -58,7 +59,7 @@ UNFINISHED = 8
 FINISHED = "is left of a copy that is finished"
 STAYS = " stays: "
 """The note that a staging directory could not be removed after the partition was cleaned."""
-MAY_FAIL = (*READS, *STATUS, *LISTS, "open", "dup", KERNEL)
+MAY_FAIL = (*READS, *STATUS, *LISTS, "open", "dup", KERNEL, LOCK_QUESTION)
 """Calls whose failure a command may get over, if its result is the right one."""
 CODES = {
     "EIO": 1,

@@ -23,7 +23,9 @@ from kcompact.format.batch import parse_batches, sealed
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.walk import gravest_exit_code
+from tests.support import metadata_log
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
+from tests.support.metadata_records import TopicRecord
 from tests.support.sick_log_dirs import (
     COMPACT,
     HEALTHY,
@@ -376,3 +378,19 @@ def test_a_checkpoint_above_the_log_end_is_named_once(tmp_path: Path) -> None:
     checkpoint.write_text("0\n1\norders 0 90\n")
     ran = doctor(tmp_path / "logs", *COMPACT, "--verify")
     assert [finding["file"] for finding in ran.json["findings"]] == [str(checkpoint)]
+
+
+@pytest.mark.parametrize(("snapshot_at", "is_lost"), [(3, True), (5, True), (6, False), (9, False)])
+def test_a_snapshot_may_have_what_a_node_cuts_off_of_its_metadata_log(
+    snapshot_at: int, is_lost: bool, tmp_path: Path
+) -> None:
+    records = [TopicRecord(f"t{number}", bytes(15) + bytes([number])) for number in range(9)]
+    log = bytearray(metadata_log.batches(records[:6], each=1))
+    log[70] ^= 1  # In the first of six batches.
+    files = {
+        metadata_log.log(): bytes(log),
+        f"{snapshot_at:020d}-{1:010d}.checkpoint": metadata_log.snapshot(records[:snapshot_at]),
+    }
+    metadata_log.write(tmp_path / "logs", files)
+    found = kinds(doctor(tmp_path / "logs"))
+    assert ("torn-end" in found) == is_lost, found
