@@ -250,17 +250,22 @@ def _absent(found: Comparison, case: Case, holders: int, keys: WrongKeys) -> Ite
     """Yield keys of which a replica has nothing: a tombstone above them may have come and gone, where a hole is."""
     replica, end_offset, members = case.replica, found.end_of(case.replica), _members(holders)
     holders_end = max(found.end_of(number) for number in members)
+    # Whether a tombstone has come and gone, or the others have lost the key, only their number tells.
+    lackers = [
+        number
+        for number, each in enumerate(found.replicas)
+        if number not in members and each.log.log_start_offset <= int(keys.rows[0, NEWEST]) < found.end_of(number)
+    ]
+    by_number = Certainty.LIKELY if len(lackers) > len(members) else Certainty.UNDECIDED
     if holders_end < end_offset and found.last_hole(holders_end, end_offset) is not None:
-        yield Kind.BEHIND_WILL_RESURRECT, members, Certainty.LIKELY, None, keys
+        yield Kind.BEHIND_WILL_RESURRECT, members, by_number, None, keys
         return
     hole = found.last_hole(0, end_offset)
     for is_above, part in _split_at(keys, -1 if hole is None else hole):
         if is_above and not case.is_transactional:
             yield Kind.LOST_KEY, (replica,), Certainty.PROVEN, members, part
         else:
-            others = len(found.replicas) - len(members)
-            certainty = Certainty.LIKELY if others > len(members) else Certainty.UNDECIDED
-            yield Kind.PRESENT_IN_ONE, members, certainty, None, part
+            yield Kind.PRESENT_IN_ONE, members, by_number, None, part
 
 
 def _split_at(keys: WrongKeys, hole: int) -> Iterator[tuple[bool, WrongKeys]]:

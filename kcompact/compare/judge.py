@@ -141,6 +141,8 @@ def _judged_to_come(job: CompareJob, replica: int, newest: Table, doubtful: Colu
     is_deleted = (own >= 0) & (own & TOMBSTONE == 0) & (top & TOMBSTONE != 0) & (top >= end_ref) & (own > doubtful)
     droppers = np.zeros(len(newest), np.int64)
     for other in [job.leader] if job.leader is not None else range(len(job.replicas)):
+        if job.replicas[other].start_offset > _end_of(job, replica):
+            continue  # It would be emptied and begin there, so nothing of it comes back.
         has_dropped = (newest[:, other] < end_ref) & (offsets < _end_of(job, other))
         for first, end in job.replicas[other].tainted.tolist():
             has_dropped &= (offsets < first) | (offsets >= end)

@@ -103,7 +103,7 @@ def wrong_transactions(
     for number, replica in enumerate(replicas):
         own = [
             *_missed(replica, number, data[number], markers, tables, end_offsets[number]),
-            *_to_be_missed(replica, number, data[number], markers, tables, end_offsets, leader),
+            *_to_be_missed(replicas, number, data[number], markers, tables, end_offsets, tainted, leader),
             *_unended(replicas, number, data, end_offsets, tainted, last_hole),
             *_unindexed(replica, number),
             *_of_two_epochs(replica, number, data[number], markers),
@@ -198,16 +198,20 @@ def _missed(
 
 
 def _to_be_missed(
-    replica: Replica,
+    replicas: Sequence[Replica],
     number: int,
     data: _Data,
     markers: Table,
     tables: Sequence[Table],
     end_offsets: Sequence[int],
+    tainted: Sequence[Table],
     leader: int | None,
 ) -> Iterator[WrongTransaction]:
-    """Yield the transactions that are open in a replica that is behind, and whose end the leader has dropped."""
-    end_offset = end_offsets[number]
+    """Yield the transactions that are open in a replica that is behind, and whose end the leader has dropped.
+
+    A leader that begins above its end has it emptied first. What is damaged may have been the marker.
+    """
+    replica, end_offset = replicas[number], end_offsets[number]
     is_open = (data.union >= 0) & (data.own < 0)
     for row in np.unique(data.union[is_open]).tolist():
         producer_id, marker_offset = int(markers[row, c.TXN_PRODUCER_ID]), int(markers[row, c.TXN_BASE_OFFSET])
@@ -216,7 +220,10 @@ def _to_be_missed(
         droppers = [
             other
             for other in ([leader] if leader is not None else range(len(tables)))
-            if end_offsets[other] > marker_offset and not _ends_later(tables[other], producer_id, end_offset)
+            if end_offsets[other] > marker_offset
+            and replicas[other].log.log_start_offset <= end_offset
+            and not _ends_later(tables[other], producer_id, end_offset)
+            and not _overlap(tainted[other], end_offset, marker_offset + 1)
         ]
         if droppers:
             first = int(np.flatnonzero(data.union == row)[0])

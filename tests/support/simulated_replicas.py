@@ -446,8 +446,9 @@ def random_partition(
     forks: bool = False,
     steps: int = 120,
     holds_back: bool = False,
+    count: int | None = None,
 ) -> SimulatedPartition:
-    """Return a partition after random writes, cleanings, elections and outages.
+    """Return a partition after random writes, cleanings, elections and outages, with `count` replicas if it is given.
 
     With `outages` followers can be away for longer than `delete.retention.ms`; else only for so long that nothing of
     what they miss has expired.
@@ -455,7 +456,7 @@ def random_partition(
     chance = random.Random(seed)
     partition = SimulatedPartition(
         path,
-        chance.choice([2, 2, 3]),
+        chance.choice([2, 2, 3]) if count is None else count,
         chance,
         retention_ms=chance.choice([0, HOUR_MS, 10 * HOUR_MS]),
         holds_back=holds_back,
