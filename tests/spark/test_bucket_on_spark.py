@@ -18,6 +18,7 @@ from fixtures.checkout import copy_directory
 from kcompact import CleanOptions, clean_partition
 from kcompact.bucket.manifest import MANIFEST, Manifest
 from kcompact.bucket.remote import Bucket
+from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor
 from tests.support import misbehaving_tasks
 from tests.support.command_line import COMPACT, Ran, command, environment, kcompact
@@ -231,8 +232,15 @@ def test_workers_fetch_what_they_read(
 
 def test_an_executor_without_tasks_copies_from_this_process(on_spark: OnSpark, bucket: str, tmp_path: Path) -> None:
     plan = plan_of(write_log(tmp_path / "logs"))
-    options = CleanOptions(output=f"s3://{bucket}/eu")
-    assert clean_partition(plan, on_spark, lock=None, options=options).status == "cleaned"
+    bucket_copy, local_copy = f"s3://{bucket}/eu", tmp_path / "local"
+    copied = [
+        clean_partition(plan, engine, lock=None, options=CleanOptions(output=output))
+        for engine, output in ((on_spark, bucket_copy), (InProcess(), local_copy))
+    ]
+    assert copied[0].stats == copied[1].stats
+    assert copied[0].stats is not None
+    assert _clean("in-process", bucket_copy, "--output", tmp_path / "fetched").code == 0
+    assert read_files(tmp_path / "fetched") == read_files(local_copy)
 
 
 def test_a_bucket_is_copied_to_a_directory_by_this_process(bucket: str, s3: Server, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,16 @@ def in_threads(*bodies: object) -> None:
 
 def test_one_thread_works_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "_MOST_WAIT_S", PATIENCE_S)
-    shared, working, most = Turns(), 0, 0
+    shared, together, working, most = Turns(), threading.Barrier(4, timeout=PATIENCE_S), 0, 0
 
     def body() -> None:
         nonlocal working, most
-        for _ in range(200):
+        together.wait()
+        for _ in range(20):
             with shared.taken():
                 working += 1
                 most = max(most, working)
+                time.sleep(0.001)  # Python runs another thread now, which must not work.
                 working -= 1
 
     in_threads(*[body] * 4)
