@@ -90,6 +90,20 @@ def test_a_group_ends_when_its_oldest_partition_has_waited_long_enough(
     assert sizes == [1] * 5
 
 
+def test_the_oldest_partition_decides_how_long_a_group_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(ending, "MOST_WAIT_S", 10.0)
+    monkeypatch.setattr("kcompact.cleaner.ending.time.monotonic", lambda: clock[0])
+    ended: list[tuple[float, Sequence[str]]] = []
+    groups = ending.EndingGroups[str](lambda group: ended.append((clock[0], group)))
+    times = {"a": 0.0, "b": 6.0, "c": 9.9, "d": 10.0, "e": 11.0, "f": 20.9, "g": 21.0, "h": 21.0}
+    for name, clock[0] in times.items():
+        groups.add(name)
+    assert ended == [(10.0, ["a", "b", "c", "d"]), (21.0, ["e", "f", "g"])]
+    groups.end()
+    assert ended[-1] == (21.0, ["h"])
+
+
 def test_a_request_to_stop_ends_the_partitions_that_wait(tmp_path: Path) -> None:
     data, seen = write(tmp_path / "data"), set[str]()
 

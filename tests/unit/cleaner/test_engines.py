@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from kcompact.bucket.path import SCRATCH_PREFIX, BucketPath
+from kcompact.clean.stages import Progress
 from kcompact.cleaner import engines
 from kcompact.cleaner.engines import SPARK_BYTES, Engine, EngineOptions, choose
+from kcompact.engine.in_process import InProcess
 from kcompact.errors import RefusedError
 
 GIB = 1 << 30
@@ -96,3 +98,17 @@ def test_what_this_machine_lacks(missing: str, why: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(missing, refuse)
         choice = Engine(AUTO, stack, bytes_to_read=1).choice
     assert (choice.name, choice.why) == ("in-process", why)
+
+
+def test_logs_that_are_cleaned_side_by_side_share_their_memory() -> None:
+    """Each executor of a round is one log's. Together they hold no more than one of them alone."""
+    with ExitStack() as stack:
+        engine = Engine(EngineOptions(name="in-process"), stack, bytes_to_read=0)
+        with engine.executors(lambda _: None) as executor_of:
+            first, second = (executor_of(Progress()) for _ in range(2))
+            assert isinstance(first, InProcess)
+            assert isinstance(second, InProcess)
+            assert first.memory is not None
+            assert second.memory is not None
+            assert first.memory.hold(60, 100)
+            assert not second.memory.hold(60, 100)
