@@ -103,7 +103,7 @@ def wrong_transactions(
     for number, replica in enumerate(replicas):
         own = [
             *_missed(replica, number, data[number], markers, tables, end_offsets[number]),
-            *_to_be_missed(replicas, number, data[number], markers, tables, end_offsets, tainted, leader),
+            *_to_be_missed(replicas, number, data, markers, tables, end_offsets, tainted, leader),
             *_unended(replicas, number, data, end_offsets, tainted, last_hole),
             *_unindexed(replica, number),
             *_of_two_epochs(replica, number, data[number], markers),
@@ -200,7 +200,7 @@ def _missed(
 def _to_be_missed(
     replicas: Sequence[Replica],
     number: int,
-    data: _Data,
+    data: Sequence[_Data],
     markers: Table,
     tables: Sequence[Table],
     end_offsets: Sequence[int],
@@ -209,11 +209,12 @@ def _to_be_missed(
 ) -> Iterator[WrongTransaction]:
     """Yield the transactions that are open in a replica that is behind, and whose end the leader has dropped.
 
-    A leader that begins above its end has it emptied first. What is damaged may have been the marker.
+    A leader that begins above its end has it emptied first. What is damaged may have been the marker, and one that has
+    data of the transaction without a marker has missed it itself.
     """
-    replica, end_offset = replicas[number], end_offsets[number]
-    is_open = (data.union >= 0) & (data.own < 0)
-    for row in np.unique(data.union[is_open]).tolist():
+    replica, end_offset, own = replicas[number], end_offsets[number], data[number]
+    is_open = (own.union >= 0) & (own.own < 0)
+    for row in np.unique(own.union[is_open]).tolist():
         producer_id, marker_offset = int(markers[row, c.TXN_PRODUCER_ID]), int(markers[row, c.TXN_BASE_OFFSET])
         if marker_offset < end_offset or not replica.is_open(producer_id):
             continue
@@ -224,14 +225,15 @@ def _to_be_missed(
             and replicas[other].log.log_start_offset <= end_offset
             and not _ends_later(tables[other], producer_id, end_offset)
             and not _overlap(tainted[other], end_offset, marker_offset + 1)
+            and not np.any(data[other].union == row)
         ]
         if droppers:
-            first = int(np.flatnonzero(data.union == row)[0])
+            first = int(np.flatnonzero(own.union == row)[0])
             yield WrongTransaction(
                 replica=number,
                 fault=Fault.WILL_HANG,
                 producer_id=producer_id,
-                first_offset=int(data.table[first, c.TXN_BASE_OFFSET]),
+                first_offset=int(own.table[first, c.TXN_BASE_OFFSET]),
                 marker_offset=marker_offset,
                 holders=0,
                 is_certain=False,

@@ -163,6 +163,32 @@ def damage(partition: SimulatedPartition, victim: int, chance: random.Random) ->
     return f"batch {row} of segment {replica.bases[number]}"
 
 
+def fetched_anew(partition: SimulatedPartition, victim: int, chance: random.Random) -> str | None:
+    """The directory was moved away, and the replica has fetched all from another one."""
+    other = partition.replicas[(victim + 1) % partition.count]
+    anew = Replica(partition.replicas[victim].path, bases=[other.bases[0]], end=other.bases[0])
+    anew.fetch(other)
+    partition.replicas[victim] = anew
+    return f"from {(victim + 1) % partition.count}"
+
+
+def missing_marker(partition: SimulatedPartition, victim: int, chance: random.Random) -> str | None:
+    """A marker is gone, and data of its transaction is there. Another replica has the marker."""
+    replica = partition.replicas[victim]
+    offsets = [{parsed(data).header.base_offset for data in each.batches()} for each in partition.replicas]
+    here = {record.offset for data in replica.batches() for record in records(data)}
+    markers = {line.ended_at for line in partition.truth if line.ended_at is not None and line.offset in here}
+    others = set.union(*(own for number, own in enumerate(offsets) if number != victim))
+    known = sorted(marker for marker in markers if marker in offsets[victim] and marker in others)
+    # Without its last batch a replica is behind.
+    known = [marker for marker in known if marker < parsed(replica.batches()[-1]).header.base_offset]
+    if not known:
+        return None
+    marker = chance.choice(known)
+    rewrite(replica, lambda data: None if parsed(data).header.base_offset == marker else data)
+    return f"at offset {marker}"
+
+
 AFFLICTIONS: dict[str, Callable[[SimulatedPartition, int, random.Random], str | None]] = {
     "nothing": nothing,
     "unreplicated-tail": unreplicated_tail,
@@ -171,13 +197,15 @@ AFFLICTIONS: dict[str, Callable[[SimulatedPartition, int, random.Random], str | 
     "lost-key": lost_key,
     "other-content": other_content,
     "damage": damage,
+    "fetched-anew": fetched_anew,
+    "missing-marker": missing_marker,
 }
 AFTER: dict[str, Callable[[SimulatedPartition, int, random.Random], None]] = {
     "unreplicated-tail": after_unreplicated_tail,
     "lost-tail": after_lost_tail,
     "emptied-log": after_emptied_log,
 }
-LAWFUL = ("nothing", "unreplicated-tail")
+LAWFUL = ("nothing", "unreplicated-tail", "fetched-anew")
 
 
 def rewrite(replica: Replica, change: Callable[[bytes], bytes | None]) -> None:
