@@ -93,7 +93,7 @@ def _with_what_stays(partition: SwappedPartition, result: CleanResult, found: En
 def untouched(plan: CleanPlan) -> list[FileIdentity]:
     """Return the files that no cleaning changes. The lock keeps other writers out; a change shows one without it.
 
-    An empty `.txnindex` may have been replaced by the one that was lost.
+    An empty `.txnindex` is left out: `--rebuild-indexes` may have replaced it.
     """
     files = [file for segment in plan.log.segments[len(plan.segments) :] for file in segment.files]
     files = [file for file in files if file.size_bytes or not file.name.endswith(Suffix.TXN_INDEX)]

@@ -16,14 +16,12 @@ from kcompact.compare.findings import Certainty, Kind
 from kcompact.compare.pairs import Pairs
 from kcompact.readable import shell_word
 
-_HARMFUL = frozenset(Kind) - {
-    *(Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH, Kind.EMPTIED_LOG, Kind.UNREPLICATED_TAIL)
-}
+_HARMFUL = frozenset(Kind) - {Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH, Kind.EMPTIED_LOG}
 """A broker truncates a fork by itself, and what is above it may be nowhere else."""
 
 
 _EITHER = (Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS)
-"""Either the replicas that have something are wrong, or those that have nothing or something else."""
+"""Which side is wrong is not proven: the replicas that have the record, or the others."""
 
 
 class Action(StrEnum):

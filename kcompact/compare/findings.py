@@ -6,9 +6,8 @@ A replica is said to be right only where files prove it. A majority does not: re
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -163,12 +162,12 @@ def _ends(found: Comparison) -> Iterator[Finding]:
         )
         committed = min(replica.committed_offset, max((each.log_end_offset for each in others), default=0))
         if committed > log.log_end_offset and found.forks[number] is None:
-            yield dataclasses.replace(own, count=committed - log.log_end_offset)
+            yield replace(own, count=committed - log.log_end_offset)
         # Retention deletes whole segments, so this start was asked for: by DeleteRecords, or by nobody.
         is_emptied = log.active_segment.base_offset < log.log_start_offset == log.log_end_offset
         if is_emptied and any(each.log_start_offset < log.log_start_offset for each in others):
             lowest = min(each.log_start_offset for each in others)
-            yield dataclasses.replace(
+            yield replace(
                 own,
                 kind=Kind.EMPTIED_LOG,
                 certainty=Certainty.UNDECIDED,

@@ -19,14 +19,12 @@ from kcompact.doctor.findings import Finding, Kind
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
 from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
-from kcompact.format.batch import Batch
-from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, log_bases
+from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
 from kcompact.inspect.small_files import small_file_problems
-from kcompact.log.directory import LogDir, PartitionLog, read_log
+from kcompact.log.directory import LogDir, read_log
 from kcompact.log.files import files_in
-from kcompact.log.past_damage import readable_batches
 from kcompact.log.segment_reader import batches
 
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -43,11 +41,7 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
     with suppress(KcompactError):  # Without segments there is nothing to recover.
         log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
         snapshot = broker.metadata.snapshot if broker.metadata else None
-        yield from (
-            each
-            for each in recovery_findings(log, log.damage)
-            if each.kind is not Kind.TORN_END or snapshot is None or not _is_in(snapshot.end_offset, log)
-        )
+        yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
         yield from file_findings(log)
         for problem in small_file_problems(log):
             yield replace(of_error(problem, directory), kind=Kind.BAD_QUORUM_FILE)
@@ -88,17 +82,6 @@ def _topic_id_findings(directory: Path) -> Iterator[Finding]:
             problem=f"has the topic id {topic_id}; that of {METADATA_DIRECTORY} is always {_METADATA_TOPIC_ID}",
             broker_says="InconsistentTopicIdException: Tried to assign topic ID",
         )
-
-
-def _is_in(end_offset: int, log: PartitionLog) -> bool:
-    """Return whether a snapshot up to an offset has all that a node cuts off: it then begins with the snapshot."""
-    last = log.active_segment
-    if log_bases(log.files.names())[-1] > last.base_offset:
-        return False
-    behind = readable_batches(
-        log.file(last.log_name), start_position=last.size_bytes, after_offset=log.log_end_offset - 1
-    )
-    return all(part.header.next_offset <= end_offset for part in behind if isinstance(part, Batch))
 
 
 def _metadata_finding(damage: CorruptDataError) -> Finding:

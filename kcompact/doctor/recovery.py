@@ -24,10 +24,13 @@ from kcompact.readable import counted
 from kcompact.release import Release
 
 
-def recovery_findings(log: PartitionLog, problems: Sequence[KcompactError]) -> Iterator[Finding]:
+def recovery_findings(
+    log: PartitionLog, problems: Sequence[KcompactError], *, snapshot_offset: int = 0
+) -> Iterator[Finding]:
     """Yield what a broker that recovers the log cuts off, if more than a torn batch at the end is lost with it.
 
-    Yield also which of the problems end the broker. Raises RefusedError, StorageError.
+    What lies below `snapshot_offset` is not lost: a snapshot of the metadata log has it. Yield also which of the
+    problems end the broker. Raises RefusedError, StorageError.
     """
     yield from _overflows(log, problems)
     last = log.active_segment
@@ -38,7 +41,7 @@ def recovery_findings(log: PartitionLog, problems: Sequence[KcompactError]) -> I
     later = [base for base in log_bases(log.files.names()) if base > last.base_offset]
     high_watermark = (log.log_dir.high_watermarks or {}).get(log.topic_partition, 0)
     behind = readable_batches(file, start_position=cut_at, after_offset=log.log_end_offset - 1)
-    if later or any(isinstance(part, Batch) for part in behind):
+    if later or any(isinstance(part, Batch) and part.header.next_offset > snapshot_offset for part in behind):
         deleted = f", and deletes {counted(len(later), 'later segment')}" if later else ""
         yield finding(
             kind=Kind.TORN_END,
@@ -86,9 +89,11 @@ def _overflows(log: PartitionLog, problems: Sequence[KcompactError]) -> Iterator
             continue
         file, base_offset = log.file(segment.log_name), segment.base_offset
         wrong = _first_outside(file, segment)
+        if wrong is None:
+            continue
         with file.open() as opened:
             end_offset = end_from(opened, 0, base_offset, base_offset)
-        if wrong is not None and end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET:
+        if end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET:
             yield Finding(
                 kind=Kind.UNLOADABLE_SEGMENT,
                 directory=log.directory,

@@ -16,19 +16,19 @@ _MOST_LINES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedKey:
+class SearchedKey:
     """A key, and the names that it was given: labels, numbers of lines or of options."""
 
     key: bytes
     names: tuple[str, ...]
 
 
-def named_keys(keys: Sequence[tuple[str, bytes]]) -> list[NamedKey]:
+def named_keys(keys: Sequence[tuple[str, bytes]]) -> list[SearchedKey]:
     """Return the keys with their names, a repeated one once with all of its names."""
     names: dict[bytes, list[str]] = {}
     for name, key in keys:
         names.setdefault(key, []).append(name)
-    return [NamedKey(key=key, names=tuple(own)) for key, own in names.items()]
+    return [SearchedKey(key=key, names=tuple(own)) for key, own in names.items()]
 
 
 def keys_in(content: bytes, *, file: str, labels: bool) -> tuple[list[tuple[str, bytes]], list[Note]]:

@@ -234,17 +234,18 @@ class _StoredBatches:
         for row in np.flatnonzero(is_empty | ((codecs != Codec.NONE) & (codecs != Codec.ZSTD))).tolist():
             codec, section, magic = self._section(row)
             if is_empty[row]:
-                yield row, f"{len(section):,} bytes in a batch without records", self._rest(codec, section, magic)
+                yield (
+                    row,
+                    f"{len(section):,} bytes in a batch without records",
+                    _inflated(codec, section, magic, self._memory_bytes),
+                )
                 continue
             end = stream_end(codec, section, max_bytes=most_inflated_bytes(len(section), self._memory_bytes))
             if end < len(section):
                 problem = f"{len(section) - end:,} bytes behind the end of the {codec.name.lower()} stream"
-                yield row, problem, self._rest(codec, section[end:], magic)
+                yield row, problem, _inflated(codec, section[end:], magic, self._memory_bytes)
             elif magic < 2 and (left_bytes := self._after_messages(row)):
                 yield row, f"{left_bytes:,} bytes after the last message inside", b""
-
-    def _rest(self, codec: Codec, data: memoryview, magic: int) -> bytes:
-        return b"" if codec is Codec.NONE else _inflated(codec, data, magic, self._memory_bytes)
 
     def _data(self, row: int) -> bytes:
         position, size = self._run.table[row, (c.POSITION, c.SIZE)].tolist()

@@ -18,7 +18,7 @@ from kcompact.plan.discovery import canonical, no_such_topic
 from kcompact.search.files import FoundFile, files_below, has_files
 from kcompact.search.finder import Finder
 from kcompact.search.findings import Findings, Hit, KeyFindings, Place
-from kcompact.search.keys import NamedKey
+from kcompact.search.keys import SearchedKey
 from kcompact.search.scan import SearchedFile, search_file
 from kcompact.search.scope import SearchedLogDir, SearchedPartition, log_dirs_of, partitions_of
 
@@ -129,7 +129,7 @@ def listed(paths: Sequence[Path], topics: Sequence[str] = ()) -> list[FoundFile]
 def search(
     paths: Sequence[Path],
     files: Sequence[FoundFile],
-    keys: Sequence[NamedKey],
+    keys: Sequence[SearchedKey],
     *,
     topics: Sequence[str] = (),
     is_exact: bool = False,
@@ -195,7 +195,7 @@ def _changed_since(
     ]
 
 
-def _outcome(key: NamedKey, found: KeyFindings, salt: bytes, *, is_open: bool, is_exact: bool) -> KeyOutcome:
+def _outcome(key: SearchedKey, found: KeyFindings, salt: bytes, *, is_open: bool, is_exact: bool) -> KeyOutcome:
     places = found.hits.keys() & {Place.KEY, Place.TOMBSTONE} if is_exact else found.hits.keys()
     if places - {Place.TOMBSTONE}:
         outcome = Outcome.PRESENT

@@ -18,7 +18,7 @@ from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
     from kcompact.notes import Note
-    from kcompact.search.keys import NamedKey
+    from kcompact.search.keys import SearchedKey
     from kcompact.search.statement import Statement
 
 
@@ -117,7 +117,7 @@ def _print(statement: Statement, *, is_verbose: bool) -> None:
     streams.echo(f"{content}SHA-256 of the lines above: {digest}")
 
 
-def _wanted(keys: Sequence[bytes], keys_file: BinaryIO | None, *, labels: bool) -> tuple[list[NamedKey], list[Note]]:
+def _wanted(keys: Sequence[bytes], keys_file: BinaryIO | None, *, labels: bool) -> tuple[list[SearchedKey], list[Note]]:
     """Return the keys to search for, and what is odd about those of the file. Raises click.UsageError, ConfigError."""
     from kcompact.search.keys import keys_in, named_keys
 
@@ -137,7 +137,7 @@ def _wanted(keys: Sequence[bytes], keys_file: BinaryIO | None, *, labels: bool) 
 
 def _searched(
     paths: Sequence[Path],
-    keys: Sequence[NamedKey],
+    keys: Sequence[SearchedKey],
     salt: str | None,
     *,
     topics: Sequence[str],

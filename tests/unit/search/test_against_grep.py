@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,16 +130,17 @@ def odd_message(chance: random.Random, offset: int) -> bytes:
     return legacy_entry(offset + 1, chance.choice([None, None, KEY]), value, magic=magic, attributes=codec)
 
 
+def sound_batch(chance: random.Random, offset: int) -> bytes:
+    """Return a batch that shows no key."""
+    return build([Record(offset, DEFAULT_TIME, b"k", b"v")], codec=chance.choice(list(Codec)))
+
+
 def written(chance: random.Random) -> bytes:
     parts = []
     for number in range(chance.choice([1, 2, 3])):
         offset = 10 * number
-        kind: list[Callable[[], bytes]] = [
-            lambda offset=offset: odd_batch(chance, offset),  # type: ignore[misc]
-            lambda offset=offset: odd_message(chance, offset),  # type: ignore[misc]
-            lambda offset=offset: build([Record(offset, DEFAULT_TIME, b"k", b"v")], codec=chance.choice(list(Codec))),  # type: ignore[misc]
-        ]
-        parts.append(chance.choice(kind)())
+        kind = chance.choice([odd_batch, odd_message, sound_batch])
+        parts.append(kind(chance, offset))
     data = b"".join(parts)
     return any_damage(chance, data) if chance.random() < 0.4 else data
 
