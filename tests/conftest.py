@@ -1,7 +1,7 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same examples each time; `new` looks for new ones, as many as `--examples` says, and
+profile, the same examples each time; `first` stops at the first example that fails, and does not make it smaller; `new` looks for new ones, as many as `--examples` says, and
 `--hypothesis-seed` repeats them.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from kcompact.host import other_processes
 from kcompact.kernels.machine_code import VARIABLE
@@ -39,6 +39,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("new", settings.get_profile("ci"), derandomize=False, database=None, print_blob=True)
+settings.register_profile("first", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("ci")
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
