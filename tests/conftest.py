@@ -1,8 +1,8 @@
 """Options and profiles of the whole suite.
 
 `--rewrite` regenerates the expected output of case files and of the examples in the docs. Hypothesis runs its `ci`
-profile, the same examples each time; `first` stops at the first example that fails, and does not make it smaller; `new` looks for new ones, as many as `--examples` says, and
-`--hypothesis-seed` repeats them.
+profile, the same examples each time; `first` does not make one that fails smaller. `new` looks for new ones, as many
+as `--examples` says, and `--hypothesis-seed` repeats them.
 """
 
 from __future__ import annotations

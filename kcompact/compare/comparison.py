@@ -58,6 +58,7 @@ class Comparison:
     equal: int = 0
     rebuilt: dict[str, int] = field(default_factory=dict)
     contents: Offsets = field(default_factory=Offsets)
+    divided: Offsets = field(default_factory=Offsets)
     headers: Offsets = field(default_factory=Offsets)
     unsealed: Offsets = field(default_factory=Offsets)
     overlaps: Offsets = field(default_factory=Offsets)
@@ -244,6 +245,7 @@ def _add_range(total: Comparison, found: ComparedRange | None, offsets: range) -
     for why, count in found.rebuilt.items():
         total.rebuilt[why] = total.rebuilt.get(why, 0) + count
     total.contents.join(found.contents)
+    total.divided.join(found.divided)
     total.headers.join(found.headers)
     total.unsealed.join(found.unsealed)
     total.overlaps.join(found.overlaps)

@@ -6,7 +6,7 @@ A replica is said to be right only where files prove it. A majority does not: re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -114,37 +114,25 @@ def _contradictions(found: Comparison) -> Iterator[Finding]:
                 yield Finding(
                     kind=kind, replicas=those, certainty=Certainty.PROVEN, right=None, count=1, offsets=(fork,)
                 )
-    for offsets, kind in ((found.headers, Kind.DIVERGED_EPOCH), (found.overlaps, Kind.DIVERGED_EPOCH)):
+    for offsets, kind, certainty in (
+        (found.headers, Kind.DIVERGED_EPOCH, Certainty.PROVEN),
+        (found.overlaps, Kind.DIVERGED_EPOCH, Certainty.PROVEN),
+        # The same bytes with another epoch: a producer has sent them again to a newer leader, or the epoch is rot.
+        (found.unsealed, Kind.DIVERGED_EPOCH, Certainty.UNDECIDED),
+        (found.contents, Kind.CONTENT_DIFFERS, Certainty.LIKELY),
+        (found.divided, Kind.CONTENT_DIFFERS, Certainty.UNDECIDED),
+    ):
         if offsets.count:
+            replicas = _members(offsets.replicas)
             yield Finding(
                 kind=kind,
-                replicas=_members(_all_of(replicas for _, replicas in offsets.first)),
-                certainty=Certainty.PROVEN,
+                replicas=replicas,
+                certainty=certainty,
                 right=None,
                 count=offsets.count,
-                offsets=tuple(offset for offset, _ in offsets.first[:MOST_EXAMPLES]),
+                offsets=tuple(offsets.first[:MOST_EXAMPLES]),
+                holder=replicas[0] if kind is Kind.CONTENT_DIFFERS else None,
             )
-    if found.unsealed.count:
-        yield Finding(
-            kind=Kind.DIVERGED_EPOCH,
-            replicas=_members(_all_of(replicas for _, replicas in found.unsealed.first)),
-            # The same bytes with another epoch: a producer has sent them again to a newer leader, or the epoch is rot.
-            certainty=Certainty.UNDECIDED,
-            right=None,
-            count=found.unsealed.count,
-            offsets=tuple(offset for offset, _ in found.unsealed.first[:MOST_EXAMPLES]),
-        )
-    if found.contents.count:
-        replicas = _members(_all_of(replicas for _, replicas in found.contents.first))
-        yield Finding(
-            kind=Kind.CONTENT_DIFFERS,
-            replicas=replicas,
-            certainty=Certainty.LIKELY if len(replicas) < len(found.replicas) / 2 else Certainty.UNDECIDED,
-            right=None,
-            count=found.contents.count,
-            offsets=tuple(offset for offset, _ in found.contents.first[:MOST_EXAMPLES]),
-            holder=replicas[0],
-        )
 
 
 def _ends(found: Comparison) -> Iterator[Finding]:
@@ -312,10 +300,3 @@ def _transactions(found: Comparison) -> Iterator[Finding]:
 def _members(mask: int) -> tuple[int, ...]:
     """Return the numbers of the replicas in a mask."""
     return tuple(number for number in range(mask.bit_length()) if mask >> number & 1)
-
-
-def _all_of(masks: Iterable[int]) -> int:
-    found = 0
-    for mask in masks:
-        found |= mask
-    return found

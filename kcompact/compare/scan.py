@@ -48,21 +48,21 @@ class Damaged(NamedTuple):
 
 @dataclass(slots=True)
 class Offsets:
-    """Offsets at which something is wrong: how many, and the first of them, each with the mask of the replicas."""
+    """Offsets at which something is wrong: how many, the first of them, and the mask of the replicas of all."""
 
     count: int = 0
-    first: list[tuple[int, int]] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    replicas: int = 0
 
     def add(self, offset: int, replicas: int) -> None:
         """Add an offset. They must rise."""
-        self.count += 1
-        if len(self.first) < MOST_LISTED:
-            self.first.append((offset, replicas))
+        self.join(Offsets(1, [offset], replicas))
 
     def join(self, later: Offsets) -> None:
         """Add those of a later range."""
         self.count += later.count
         self.first = (self.first + later.first)[:MOST_LISTED]
+        self.replicas |= later.replicas
 
 
 @dataclass(slots=True)
@@ -72,9 +72,10 @@ class ComparedRange:
     `batches` i64[replicas, 2] counts batches and their bytes, `records` the records. `holes` i64[bands] has for each
     band the last offset without a record in any replica, -1 for none. Of batches that several replicas have, `equal`
     have the same bytes, `rebuilt` the same content and other bytes, by what differs. `alone` counts for each replica
-    the batches that another one lacks. `contents`: records with the same offset differ; `headers`: batches with the
-    same last offset differ in epoch, producer or sequence; `unsealed`: the same, but their checksums are equal;
-    `overlaps`: batches of different replicas overlap.
+    the batches that another one lacks. `contents`: a record is not the one that most have at its offset; `divided`:
+    records with the same offset differ, and none is that of most; `headers`: batches with the same last offset differ
+    in epoch, producer or sequence; `unsealed`: the same, but their checksums are equal; `overlaps`: batches of
+    different replicas overlap.
     """
 
     number: int
@@ -85,6 +86,7 @@ class ComparedRange:
     equal: int = 0
     rebuilt: dict[str, int] = field(default_factory=dict)
     contents: Offsets = field(default_factory=Offsets)
+    divided: Offsets = field(default_factory=Offsets)
     headers: Offsets = field(default_factory=Offsets)
     unsealed: Offsets = field(default_factory=Offsets)
     overlaps: Offsets = field(default_factory=Offsets)
@@ -287,8 +289,12 @@ class _Comparison:
         for offset in np.unique(offsets[1:][is_other]).tolist():
             holders = range(*np.searchsorted(offsets, (offset, offset + 1)).tolist())
             there = [(int(replicas[each]), parts[int(replicas[each])].run.record(int(rows[each]))) for each in holders]
-            if odd := _odd_ones(there):
-                self._found.contents.add(offset, odd)
+            groups = _alike(there)
+            if len(groups) > 1:
+                largest = max(groups, key=len)
+                is_majority = 2 * len(largest) > len(there)
+                odd = sum(1 << replica for replica, _ in there if not (is_majority and replica in largest))
+                (self._found.contents if is_majority else self._found.divided).add(offset, odd)
                 in_doubt.append(offset)
         self._in_doubt = np.array(in_doubt, np.int64)
 
@@ -376,18 +382,16 @@ def _joined(columns: Iterable[Column]) -> Column:
     return np.concatenate([np.empty(0, np.int64), *columns])
 
 
-def _odd_ones(there: Sequence[tuple[int, Record]]) -> int:
-    """Return the mask of the replicas whose record is not that of most, of all if no content has a majority."""
-    groups: list[list[tuple[int, Record]]] = []
-    for each in there:
-        group = next((known for known in groups if same_content(known[0][1], each[1])), None)
+def _alike(there: Sequence[tuple[int, Record]]) -> list[list[int]]:
+    """Return the replicas in groups whose records have the same content."""
+    groups: list[tuple[Record, list[int]]] = []
+    for replica, record in there:
+        group = next((members for known, members in groups if same_content(known, record)), None)
         if group is None:
-            groups.append([each])
+            groups.append((record, [replica]))
         else:
-            group.append(each)
-    largest = max(groups, key=len)
-    is_majority = 2 * len(largest) > len(there)
-    return sum(1 << replica for replica, _ in there if not (is_majority and replica in dict(largest)))
+            group.append(replica)
+    return [members for _, members in groups]
 
 
 def _union_of(columns: Sequence[Column]) -> Column:

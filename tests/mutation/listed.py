@@ -39,7 +39,9 @@ ROOMS = {
         ("tests/properties/test_compare_adversary.py", "tests/properties/test_compare.py", "tests/unit/compare"),
     ),
     "search": Room("kcompact/search/*.py", 50, ("tests/unit/search",)),
-    "ending": Room("kcompact/cleaner/ending.py", 12, ("tests/unit/cleaner/test_ending.py",)),
+    "ending": Room(
+        "kcompact/cleaner/ending.py", 12, ("tests/unit/cleaner/test_ending.py", "tests/unit/cleaner/test_recovering.py")
+    ),
     "small_partitions": Room(
         "kcompact/cleaner/small_partitions.py", 10, ("tests/unit/cleaner/test_small_partitions.py",)
     ),

@@ -523,11 +523,11 @@ def after_outages(path: Path, seed: int, *, holds_back: bool, keeps: Keeps = Kee
         path, 2 + seed % 2, chance, bumps_epochs=bumps_epochs, holds_back=holds_back, keeps=keeps
     )
     for _ in range(3):
-        _write_some(partition, 25)
+        write_some(partition, 25)
         away = chance.choice([number for number in range(partition.count) if number != partition.leader])
         partition.replicas[away].is_online = False
         for _ in range(4):  # Data go, horizons are set, and at last tombstones and markers go.
-            _write_some(partition, 12)
+            write_some(partition, 12)
             partition.now_ms += 2 * HOUR_MS
             partition.clean(partition.leader)
         partition.replicas[away].is_online = True
@@ -536,7 +536,7 @@ def after_outages(path: Path, seed: int, *, holds_back: bool, keeps: Keeps = Kee
     return partition
 
 
-def _write_some(partition: SimulatedPartition, batches: int) -> None:
+def write_some(partition: SimulatedPartition, batches: int) -> None:
     """Write values, tombstones and transactions, and end each transaction."""
     chance = partition.chance
     for _ in range(batches):

@@ -21,6 +21,7 @@ from kcompact.cleaner.journal import read_journal
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import CleaningAbortedError
+from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
 from kcompact.swap import ending as swap_ending
 from kcompact.swap.recovery import recover
@@ -281,6 +282,31 @@ def test_a_fault_of_the_disk_at_the_write_of_the_group_leaves_the_offsets_to_rec
     for name in NAMES:
         recover(data / name, log_dir=data)
     assert (offsets(data), stagings(data)) == (dict.fromkeys(NAMES, 6), [])
+
+
+def test_a_staging_directory_that_stays_is_named_and_nothing_else_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path / "data")
+    really = os.rmdir
+
+    def failing(name: str, *, dir_fd: int) -> None:
+        if Path(f"/proc/self/fd/{dir_fd}").readlink().name == "b-0":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        really(name, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", failing)
+        result = run(data, journal=tmp_path / "journal")
+    (staging,) = (data / "b-0").glob(".kcompact-*")
+    assert result.exit_code == 0
+    assert [(each.name, each.status) for each in result.partitions] == [(name, "cleaned") for name in NAMES]
+    notes = {each.name: {note.code: dict(note.facts) for note in each.notes} for each in result.partitions}
+    assert [name for name in NAMES if NoteCode.STAGING_STAYS in notes[name]] == ["b-0"]
+    facts = notes["b-0"][NoteCode.STAGING_STAYS]
+    assert facts["path"] == staging
+    assert os.strerror(errno.EIO) in facts["why"]
+    assert offsets(data) == dict.fromkeys(NAMES, 6)
 
 
 def test_a_partition_that_was_changed_does_not_keep_the_others_from_their_checkpoints(
