@@ -78,6 +78,10 @@ class Mirror:
         self._kept_bytes = 0
         self.orphans: dict[str, Orphans] = {}
         """The attempts that were found, by address."""
+        self.manifests: dict[str, bytes] = {}
+        """The content of the manifests that were read, by address."""
+        self.strays = set[str]()
+        """The addresses of objects beside or below a manifest that it does not name. They are not mirrored."""
         self._told = set[str]()
 
     def bucket(self, name: str) -> Bucket:
@@ -122,16 +126,17 @@ class Mirror:
                 manifests[directory] = self._manifest(bucket, each)
             elif ATTEMPT.fullmatch(directory.rpartition("/")[2]):
                 attempts.setdefault(directory, []).append(each)
+        named = {f"{directory}/{MANIFEST}".lstrip("/") for directory in manifests}
         for directory, manifest in manifests.items():
-            self._make_by_manifest(bucket, root, directory, manifest, by_key)
+            named |= self._make_by_manifest(bucket, root, directory, manifest, by_key)
             attempts.pop(f"{directory}/{manifest.attempt}".lstrip("/"), None)
         for key, each in by_key.items():
-            directory, _, file = key.rpartition("/")
-            if (
-                directory not in manifests
-                and file != MANIFEST
-                and not any(map(ATTEMPT.fullmatch, directory.split("/")))
-            ):
+            directory = key.rpartition("/")[0]
+            if key in named or directory in attempts:
+                continue
+            if directory in manifests or any(map(ATTEMPT.fullmatch, directory.split("/"))):
+                self.strays.add(bucket.address(key))
+            else:
                 self._add(bucket, root / key, ListedFile(each, each.modified_ns, None))
         self._write_shared(root, manifests)
         for key, those in sorted(attempts.items()):
@@ -143,11 +148,15 @@ class Mirror:
         if of.size_bytes > MAX_MANIFEST_BYTES:
             raise RefusedError(path=bucket.address(of.key), problem="is too large for a manifest")
         content = bytes(bucket.read(of, 0, of.size_bytes)) if of.size_bytes else b""
-        return Manifest.parse(content, address=bucket.address(of.key))
+        address = bucket.address(of.key)
+        self.manifests[address] = content
+        return Manifest.parse(content, address=address)
 
     def _make_by_manifest(
         self, bucket: Bucket, root: BucketPath, directory: str, manifest: Manifest, by_key: dict[str, RemoteObject]
-    ) -> None:
+    ) -> set[str]:
+        """Mirror the files of a manifest; return the keys of their objects."""
+        named = set()
         with scratch_errors():
             (root / directory).mkdir(parents=True, exist_ok=True)
         for file in manifest.files:
@@ -160,6 +169,8 @@ class Mirror:
                     hint="The copy is damaged. Remove the directory with its manifest, and copy the partition again.",
                 )
             self._add(bucket, root / directory / file.name, ListedFile(remote, file.mtime_ns, file.crc32c))
+            named.add(key)
+        return named
 
     def _add(self, bucket: Bucket, path: BucketPath, listed: ListedFile) -> None:
         local, remote, mtime_ns = os.fspath(path), listed.remote, listed.mtime_ns

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from kcompact.bucket.manifest import MANIFEST
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath
 from kcompact.bucket.scratch import as_path
@@ -39,7 +40,7 @@ _PLAIN_NAMES = frozenset(
     for name in (
         *(CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT),
         *(REPLICATION_OFFSET_CHECKPOINT, CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA, ".lock"),
-        *("manifest.json", "kept.json", "copy.json"),
+        *("manifest.json", "kept.json", "copy.json", MANIFEST),
     )
     for suffix in ("", ".tmp")
 )
@@ -62,19 +63,21 @@ class FoundFile:
     """A file below one of the paths. `problem` is why it cannot be read, "" if nothing is known against it.
 
     `also` are other names of the same file, which is read once. `identity` is None for what is no regular file.
+    `content` is that of an object which was read when it was listed.
     """
 
     path: Path
     problem: str = ""
     identity: FileIdentity | None = None
     also: list[Path] = field(default_factory=list)
+    content: bytes | None = None
 
 
 def files_below(paths: Iterable[Path], topics: Sequence[str] = ()) -> list[FoundFile]:
     """Return the files below some paths, each once, in order of their names. Links are not followed, but named.
 
-    With `topics` only those in directories of partitions, of any kind, whose topic matches one of these patterns. An
-    upload to a bucket that has no manifest is not mirrored, so it is named too.
+    With `topics` only those in directories of partitions, of any kind, whose topic matches one of these patterns. What
+    is not mirrored of a bucket is named too.
     """
     found: dict[Path, FoundFile] = {}
     by_inode: dict[tuple[int, int], FoundFile] = {}
@@ -89,13 +92,21 @@ def files_below(paths: Iterable[Path], topics: Sequence[str] = ()) -> list[Found
                         first.also.append(each.path)
                     continue
             found[each.path] = each
-        if isinstance(path, BucketPath):
-            for address, orphans in MIRROR.orphans.items():
-                problem = f"an unfinished upload, of which nothing is read: {counted(orphans.count, 'object')}"
-                objects = as_path(address)
-                if path in objects.parents and (not topics or _is_of_topic(objects, path, topics)):
-                    found[objects] = FoundFile(path=objects, problem=problem)
+        for each in _not_mirrored() if isinstance(path, BucketPath) else ():
+            if path in each.path.parents and (not topics or _is_of_topic(each.path, path, topics)):
+                found[each.path] = each
     return list(found.values())
+
+
+def _not_mirrored() -> Iterator[FoundFile]:
+    """Yield the objects of buckets that are no files of a directory."""
+    for address, orphans in MIRROR.orphans.items():
+        problem = f"an unfinished upload, of which nothing is read: {counted(orphans.count, 'object')}"
+        yield FoundFile(path=as_path(address), problem=problem)
+    for address in sorted(MIRROR.strays):
+        yield FoundFile(path=as_path(address), problem="the manifest beside it does not name it, so it is not read")
+    for address, content in MIRROR.manifests.items():
+        yield FoundFile(path=as_path(address), content=content)
 
 
 def _is_of_topic(file: Path, path: Path, topics: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,17 +70,20 @@ def search_file(
     step; together they are about the size of the file.
     """
     searched = SearchedFile(path=found.path, also=found.also, problem=found.problem)
-    if found.identity is None:
-        return searched
-    searched.modified_ms = found.identity.mtime_ms
     search = _FileSearch(searched, finder, findings, memory_bytes, advance)
-    try:
-        with LogFile.at(found.path).open() as opened:
-            search.bytes_of(opened)
-            if searched.content is Content.BATCHES:
-                search.records_of(opened)
-    except KcompactError as problem:
-        search.doubt(problem)
+    if found.content is not None:
+        search.bytes_of([found.content])
+    elif found.identity is None:
+        return searched
+    else:
+        searched.modified_ms = found.identity.mtime_ms
+        try:
+            with LogFile.at(found.path).open() as opened:
+                search.bytes_of(pieces_of(opened, 0, opened.size_bytes))
+                if searched.content is Content.BATCHES:
+                    search.records_of(opened)
+        except KcompactError as problem:
+            search.doubt(problem)
     if is_exact and search.has_hits and searched.content is not Content.BATCHES:
         searched.problem = searched.problem or NOT_RECORDS
     if searched.content is Content.UNKNOWN:
@@ -108,11 +111,11 @@ class _FileSearch:
         """Remember why something may be hidden: the first such problem."""
         self._searched.problem = self._searched.problem or str(problem).splitlines()[0]
 
-    def bytes_of(self, opened: OpenFile) -> None:
+    def bytes_of(self, pieces: Iterable[bytes]) -> None:
         """Read the whole file for its checksum; search its bytes, unless it has batches."""
         searched, digest = self._searched, hashlib.sha256()
         try:
-            for piece in pieces_of(opened, 0, opened.size_bytes):
+            for piece in pieces:
                 if not searched.size_bytes:
                     searched.content = content_of(searched.path, piece)
                 digest.update(piece)

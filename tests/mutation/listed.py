@@ -32,13 +32,47 @@ class Room:
     """None of them compares printed text with an expected one, except where the text is the answer itself."""
 
 
+_COMPARE_COMMAND = (
+    "findings_and_exit_codes",
+    "the_order_of_paths_changes_nothing",
+    "roles_come_from_the_metadata_log",
+    "more_replicas_than_a_mask_has",
+    "paths",
+    "paths_without_a_common_partition_and_of_another_cluster",
+    "a_replica_without_a_directory_is_named_with_the_reason",
+)
+_SEARCH_COMMAND = (
+    "keys_in_a_file",
+    "files_that_have_no_keys_are_refused",
+    "with_exact_only_whole_keys_count",
+    "only_some_topics",
+    "a_path_without_files_is_refused",
+    "two_of_three_replicas",
+    "one_partition_of_a_broker",
+    "replicas_are_unknown_without_metadata",
+    "beside_a_running_broker_nothing_is_absent",
+)
+"""Tests of the commands that ask for outcomes, numbers and exit codes."""
+
+
+def _of_command(module: str, names: tuple[str, ...]) -> list[str]:
+    return [f"tests/unit/cli/{module}.py::test_{name}" for name in names]
+
+
 ROOMS = {
     "compare": Room(
         "kcompact/compare/*.py",
         80,
-        ("tests/properties/test_compare_adversary.py", "tests/properties/test_compare.py", "tests/unit/compare"),
+        (
+            *("tests/unit/compare", "tests/properties/test_compare_adversary.py", "tests/properties/test_compare.py"),
+            *_of_command("test_cli_compare", _COMPARE_COMMAND),
+        ),
     ),
-    "search": Room("kcompact/search/*.py", 50, ("tests/unit/search",)),
+    "search": Room(
+        "kcompact/search/*.py",
+        50,
+        ("tests/unit/search", *_of_command("test_cli_search_key", _SEARCH_COMMAND)),
+    ),
     "ending": Room(
         "kcompact/cleaner/ending.py", 12, ("tests/unit/cleaner/test_ending.py", "tests/unit/cleaner/test_recovering.py")
     ),

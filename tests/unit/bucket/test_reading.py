@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kcompact.bucket import mirror, mirrored_file
+from kcompact.bucket.manifest import MANIFEST
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.mirrored_file import WHOLE_BYTES, MirroredFile
 from kcompact.bucket.path import BucketPath
@@ -99,6 +100,25 @@ def test_what_an_unfinished_upload_holds_is_not_proven_absent(log_dir: Path, sto
     assert file["path"] == f"{address}/orders-1/.kcompact-0123456789abcdef"
     assert file["sha256"] is None
     assert file["problem"] == "an unfinished upload, of which nothing is read: 1 object"
+
+
+@ONLY_MOTO
+def test_each_object_of_a_copy_is_searched_or_named(log_dir: Path, store: Store) -> None:
+    address = store.address("copy")
+    assert kcompact("clean", *COMPACT, "--output", address, log_dir).code == 0
+    search = ("search-key", "--key", "no-such-key", "--key", "written_by", "--json")
+    ran = kcompact(*search, address)
+    assert [each["outcome"] for each in ran.json["statement"]["keys"]] == ["absent", "present"]
+    assert {each["file"].rpartition("/")[2] for each in ran.json["statement"]["keys"][1]["places"]} == {MANIFEST}
+    assert not [each for each in ran.json["statement"]["files"] if each["problem"]]
+    (attempt,) = {key.rpartition("/")[0] for key in store.all_keys("copy/orders-0/") if not key.endswith(MANIFEST)}
+    strays = [f"{attempt}/{1 << 40:020d}.log", f"copy/orders-0/{0:020d}.log", "copy/notes"]
+    for stray in strays:
+        store.put(stray, b"no-such-key")
+    ran = kcompact(*search, address)
+    assert [each["outcome"] for each in ran.json["statement"]["keys"]] == ["not-proven", "present"]
+    named = {each["path"]: each["sha256"] for each in ran.json["statement"]["files"] if each["problem"]}
+    assert named == {store.address(stray): None for stray in strays}
 
 
 def _without_durations(text: str) -> str:

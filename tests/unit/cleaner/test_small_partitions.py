@@ -23,8 +23,8 @@ from tests.support.patience import PATIENCE_S
 
 @pytest.mark.parametrize(
     ("size_mib", "threads", "at_once"),
-    [(5, 6, 6), (60, 6, 4), (60, 3, 3), (64, 6, 1), (5, 1, 1)],
-    ids=["small", "by-size", "by-threads", "large", "one-thread"],  # 64 MiB are not small any more.
+    [(5, 6, 6), (60, 6, 4), (60, 3, 3), (5, 2, 2), (64, 6, 1), (5, 1, 1)],
+    ids=["small", "by-size", "by-threads", "two-threads", "large", "one-thread"],  # 64 MiB are not small any more.
 )
 def test_threads_and_sizes_limit_what_runs_together(
     size_mib: int, threads: int, at_once: int, monkeypatch: pytest.MonkeyPatch
@@ -49,6 +49,13 @@ def test_threads_and_sizes_limit_what_runs_together(
 
     assert list(small_side_by_side(outcomes, clean, SideBySide(threads=threads))) == outcomes
     assert most == at_once
+
+
+def test_two_small_neighbours_are_cleaned_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_MOST_WAIT_S", 0.01)
+    outcomes: list[Any] = [SimpleNamespace(turn=None)] * 2
+    meeting = threading.Barrier(2, timeout=PATIENCE_S)
+    assert sorted(small_side_by_side(outcomes, lambda outcome: meeting.wait(), SideBySide(threads=2))) == [0, 1]  # type: ignore[arg-type, return-value, comparison-overlap, type-var]
 
 
 def test_the_largest_come_first_and_the_results_in_order() -> None:

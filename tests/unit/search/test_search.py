@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -27,12 +28,16 @@ def searched(
     *paths: Path,
     key: bytes = KEY,
     files: Sequence[FoundFile] | None = None,
+    topics: Sequence[str] = (),
+    is_exact: bool = False,
     advance: Callable[[int], None] = lambda size_bytes: None,
 ) -> Statement:
     return search(
         paths,
-        listed(paths) if files is None else files,
+        listed(paths, topics) if files is None else files,
         named_keys([("", key)]),
+        topics=topics,
+        is_exact=is_exact,
         salt=b"s",
         shows_salt=True,
         version="1",
@@ -141,6 +146,17 @@ def test_a_key_across_two_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert outcome(tmp_path) == (Outcome.PRESENT, {Place.IN_BYTES: 1})
 
 
+def test_records_of_a_file_that_is_read_in_pieces_are_found_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcompact.log.files._PIECE_BYTES", 50)
+    records = "".join(f"{offset}: [k{offset}=aaaaaaaaaaaaaaaaaaa]\n" for offset in range(9))
+    directory = written(tmp_path, f"log\n{records}9: [customer-17=a]\n10: [k10=a]\n")
+    (found,) = searched(directory).keys
+    assert found.hits == {Place.KEY: 1}
+    assert [hit.offset for hit in found.places] == [9]
+
+
 def append(log: Path) -> None:
     log.write_bytes(log.read_bytes() + KEY)
 
@@ -206,6 +222,41 @@ def test_a_directory_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.
     statement = searched(directory)
     assert statement.keys[0].outcome is Outcome.NOT_PROVEN
     assert [(file.path, file.problem) for file in statement.not_proven] == [(closed, "Permission denied")]
+
+
+def test_an_exact_search_doubts_only_what_shows_the_key_outside_of_records(tmp_path: Path) -> None:
+    directory = written(tmp_path, "log\n0: [customer-170=a in-value=of-customer-17]\n")
+    assert searched(directory).keys[0].outcome is Outcome.PRESENT
+    (found,) = searched(directory, is_exact=True).keys
+    assert (found.outcome, found.hits) == (Outcome.ABSENT, {Place.IN_KEY: 1, Place.IN_VALUE: 1})
+    (directory / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n17 17\n")
+    assert searched(directory, is_exact=True).keys[0].outcome is Outcome.ABSENT
+    (directory / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\ncustomer-17 17\n")
+    statement = searched(directory, is_exact=True)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert [file.path.name for file in statement.not_proven] == ["leader-epoch-checkpoint"]
+
+
+def test_a_topic_has_all_that_is_below_its_directories(tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    staged = directory / "orders-0" / ".kcompact-0123456789abcdef" / "group-0-part-0-01234567.index"
+    staged.parent.mkdir()
+    staged.write_bytes(KEY)
+    shutil.copytree(directory / "orders-0", directory / "audit-0")
+    searched_of = {topic: searched(directory, topics=[topic]) for topic in ("orders", "audit", "*")}
+    assert {topic: each.keys[0].hits for topic, each in searched_of.items()} == {
+        "orders": {Place.IN_BYTES: 1},
+        "audit": {Place.IN_BYTES: 1},
+        "*": {Place.IN_BYTES: 2},
+    }
+    names = {file.path.relative_to(directory).parts[0] for file in searched_of["audit"].files}
+    assert names == {"audit-0"}
+
+
+def test_a_field_of_one_byte(tmp_path: Path) -> None:
+    directory = written(tmp_path, "log\n0: [Z=Q]\n")
+    assert outcome(directory, key=b"Z")[1][Place.KEY] == 1
+    assert outcome(directory, key=b"Q")[1][Place.IN_VALUE] == 1
 
 
 def test_a_key_that_occurs_a_million_times_needs_no_memory(tmp_path: Path) -> None:
