@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kcompact.clean.job import Split
 from kcompact.clean.splits import balanced, cut
-from kcompact.errors import CorruptDataError, KcompactError, storage_errors
+from kcompact.errors import KcompactError, storage_errors
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.host.machine import available_cores, clock_ms, default_memory_bytes
@@ -108,12 +108,7 @@ def _segments(
     is_large = task.options.fails_on_damage and any(split.size_bytes > task_bytes for split in found)
     if found and not is_growing and not is_large:
         return found
-    try:
-        log = read_log(directory, log_dir=log_dir or LogDir(path=directory.parent))
-    except CorruptDataError:
-        if is_growing:
-            raise
-        return found  # Whoever reads the records finds what is wrong with them.
+    log = read_log(directory, log_dir=log_dir or LogDir(path=directory.parent))
     if is_growing:
         active = replace(found[-1], end_position=log.active_segment.size_bytes, identity=None)
         found = [*found[:-1], active]

@@ -109,6 +109,28 @@ def test_offsets_become_bounds(kind: str, value: Any, first: int | None, end: in
     assert (bounds.from_offset, bounds.until_offset) == (first, end)
 
 
+@pytest.mark.parametrize(("kind", "first", "end"), [("EqualTo", 5, 6), ("LessThan", None, 5), ("GreaterThan", 5, None)])
+def test_times_become_bounds_of_at_most_a_millisecond_more(kind: str, first: int | None, end: int | None) -> None:
+    time_ms = 1_700_000_000_000
+    pushed = PushedFilters.of([a_filter(kind, "timestamp", EPOCH + timedelta(milliseconds=time_ms + 5))])
+    _, bounds = pushed.narrowed([], RecordFilter())
+    assert bounds.since_ms == (None if first is None else time_ms + first)
+    assert bounds.until_ms in ([None] if end is None else [time_ms + end, time_ms + end + 1])
+
+
+def test_each_filter_leaves_fewer_partitions() -> None:
+    directories = [Path(f"/logs/{topic}-{partition}") for topic in "abc" for partition in range(3)]
+    pushed = PushedFilters.of(
+        [
+            a_filter("In", "topic", ("a", "b")),
+            a_filter("EqualTo", "topic", "b"),
+            a_filter("In", "partition", (0, 1)),
+            a_filter("In", "partition", (1, 2)),
+        ]
+    )
+    assert pushed.narrowed(directories, RecordFilter())[0] == [Path("/logs/b-1")]
+
+
 def test_the_bounds_of_the_options_stay() -> None:
     pushed = PushedFilters.of([a_filter("LessThan", "offset", 50), a_filter("GreaterThan", "offset", 3)])
     _, bounds = pushed.narrowed([], RecordFilter(from_offset=10, until_offset=20, since_ms=5))

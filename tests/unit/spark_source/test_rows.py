@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shutil
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, KcompactError, LogChangedError, RefusedError
+from kcompact.export.arrow import MOST_TIME_MS
 from kcompact.format.batch import Batch, Record, build, read_records
 from kcompact.format.codec import Codec
 from kcompact.format.names import parse_directory
+from kcompact.log.files import files_in
 from kcompact.log.segment_reader import batches
 from kcompact.spark_source import planning
+from kcompact.spark_source.reading import rows_of
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import ROOT, kcompact
 from tests.support.parameters import one_in
@@ -165,6 +169,42 @@ def test_a_batch_has_all_its_fields(tmp_path: Path) -> None:
     }
     assert second["deleteHorizonMs"] == other.delete_horizon_ms is not None
     assert (second["compresscodec"], second["producerId"], second["lastSequence"]) == ("none", None, None)
+
+
+def test_the_last_sequence_counts_from_the_base_of_the_batch(tmp_path: Path) -> None:
+    log = log_of("log\n8: [d=4 e=5 f=6](pid=7 epoch=1 seq=5)", tmp_path)
+    assert [(row["baseOffset"], row["lastSequence"]) for row in rows_in(log, view="batches")] == [(8, 7)]
+
+
+def test_times_that_spark_does_not_have_are_null(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    times = [0, -1, MOST_TIME_MS, MOST_TIME_MS + 1, -MOST_TIME_MS, -MOST_TIME_MS - 1]
+    records = [Record(offset, time_ms, b"k", b"v") for offset, time_ms in enumerate(times)]
+    (directory / f"{0:020}.log").write_bytes(build(records))
+    (task,) = tasks_of(directory, columns="timestamp")
+    (batch,) = rows_of(task)
+    assert batch.column(0).is_null().to_pylist() == [False, True, False, True, False, True]
+    assert batch.column(0).cast("int64").drop_null().to_pylist() == [0, MOST_TIME_MS * 1000, -MOST_TIME_MS * 1000]
+
+
+def test_the_tasks_of_all_processors_fit_into_the_memory_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "available_cores", lambda: 4)
+    monkeypatch.setattr(planning, "default_memory_bytes", lambda: 1 << 30)
+    assert {task.memory_bytes for task in tasks_of(many_batches(tmp_path, 20))} == {1 << 28}
+
+
+@pytest.mark.parametrize("view", ["records", "committed", "batches"])
+def test_a_file_is_known_without_its_device_which_has_another_number_on_another_machine(
+    view: str, tmp_path: Path
+) -> None:
+    directory = many_batches(tmp_path, 20)
+    found = [part.split.identity for task in tasks_of(directory, view=view) for part in task.parts]
+    (identity,) = found
+    assert identity is not None
+    assert identity == replace(files_in(directory).identity(f"{0:020}.log"), device=-1)
 
 
 def test_committed_rows_end_where_a_transaction_is_open(tmp_path: Path) -> None:
