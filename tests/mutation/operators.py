@@ -55,11 +55,14 @@ class Mutant:
         return "".join(lines)
 
 
-def mutants_of(source: str, *, path: str) -> list[Mutant]:
-    """Return the changes of a module that its function and both lines name, in the order of the lines."""
+def mutants_of(source: str, *, path: str, without: str | None = None) -> list[Mutant]:
+    """Return the changes of a module that its function and both lines name, in the order of the lines.
+
+    Functions that have the text `without` are left out, and so is what a module does when it is run as a program.
+    """
     lines = source.splitlines()
     found = []
-    for function, node in _nodes(ast.parse(source), ""):
+    for function, node in _nodes(ast.parse(source), "", without):
         for line, start, end, text in _changes(node, lines):
             before = lines[line - 1]
             changed = before.encode()
@@ -70,7 +73,7 @@ def mutants_of(source: str, *, path: str) -> list[Mutant]:
     return sorted(unique, key=lambda each: (each.line, each.after))
 
 
-def _nodes(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
+def _nodes(node: ast.AST, function: str, without: str | None) -> Iterator[tuple[str, ast.AST]]:
     """Yield the nodes of a tree, each with the function or class that it is in."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "bases"):
@@ -78,11 +81,15 @@ def _nodes(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
         for child in value if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or isinstance(child, ast.JoinedStr):
                 continue
+            if isinstance(child, ast.If) and "__name__" in ast.unparse(child.test):
+                continue
+            if without and isinstance(child, ast.FunctionDef) and without in ast.unparse(child):
+                continue
             inside = function
             if isinstance(child, ast.FunctionDef | ast.ClassDef):
                 inside = f"{function}.{child.name}".lstrip(".")
             yield inside, child
-            yield from _nodes(child, inside)
+            yield from _nodes(child, inside, without)
 
 
 Change = tuple[int, int, int, str]
