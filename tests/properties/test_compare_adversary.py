@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.compare.answer import ComparedPartition, compare_partition
+from kcompact.compare.answer import ComparedPartition
 from kcompact.compare.before_start import Action, actions_before_start
 from kcompact.compare.findings import Certainty, Kind
-from kcompact.compare.pairs import PairedPartition, Side
-from kcompact.engine.in_process import InProcess
-from kcompact.format.names import TopicPartition
-from kcompact.log.directory import read_log_dir
 from tests.support.afflicted_replicas import AFFLICTIONS, MAYBE, Afflicted, afflict
 from tests.support.files_in_memory import directory_in_memory
 from tests.support.parameters import few_examples
+from tests.support.replica_logs import answer
 from tests.support.simulated_replicas import random_partition
 
 pytestmark = pytest.mark.long
-
-
-PARTITION = TopicPartition("orders", 0)
-
-
-def answer(directories: Sequence[Path]) -> ComparedPartition:
-    sides = [
-        Side(path=each.parent, partitions={PARTITION: each}, node_id=number)
-        for number, each in enumerate(directories, start=1)
-    ]
-    paired = PairedPartition(topic_partition=PARTITION, replicas=tuple(enumerate(directories)))
-    log_dirs = [read_log_dir(each.parent) for each in directories]
-    return compare_partition(paired, sides, log_dirs, InProcess(parallelism=1), problems=[None] * len(directories))
 
 
 TWO = "two"

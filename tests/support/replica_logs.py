@@ -7,12 +7,17 @@ sync. It names all three as replicas of `alone-0`, which only the first one has.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kcompact.compare.answer import ComparedPartition, compare_partition
+from kcompact.compare.pairs import PairedPartition, Side
 from kcompact.config.metadata_log import METADATA_DIRECTORY
+from kcompact.engine.in_process import InProcess
 from kcompact.format.batch import Record, build
 from kcompact.format.properties import MetaProperties, encode_uuid
+from kcompact.log.directory import partition_of, read_log_dir
 from tests.support import examples, log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, flip
 from tests.support.metadata_records import MetadataRecord, PartitionRecord, TopicRecord
@@ -70,3 +75,15 @@ def write(home: Path, *, name: str = "broker") -> list[Path]:
     metadata_log.write(brokers[0], {metadata_log.log(): metadata_log.batches(records)}, node_id=1)
     assert (brokers[0] / METADATA_DIRECTORY).is_dir()
     return brokers
+
+
+def answer(directories: Sequence[Path]) -> ComparedPartition:
+    """Compare directories of one partition, each in the log directory of its broker. The brokers are 1, 2 and so on."""
+    partition = partition_of(directories[0])
+    sides = [
+        Side(path=each.parent, partitions={partition: each}, node_id=number)
+        for number, each in enumerate(directories, start=1)
+    ]
+    paired = PairedPartition(topic_partition=partition, replicas=tuple(enumerate(directories)))
+    log_dirs = [read_log_dir(each.parent) for each in directories]
+    return compare_partition(paired, sides, log_dirs, InProcess(parallelism=1), problems=[None] * len(directories))

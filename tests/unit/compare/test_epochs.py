@@ -21,6 +21,12 @@ A = EpochRun(1, 0, 99)
         ([A, EpochRun(3, 125, 149)], [A, EpochRun(2, 120, 140)], 120),
         # The epoch before the contradiction is gone from one of them: they agree on nothing.
         ([EpochRun(3, 100, 149)], [EpochRun(1, 0, 119)], 0),
+        # Both have epoch 4, and contradict each other before and after it.
+        (
+            [A, EpochRun(3, 100, 149), EpochRun(4, 150, 180), EpochRun(5, 181, 190)],
+            [EpochRun(1, 0, 119), EpochRun(4, 150, 190)],
+            100,
+        ),
         # A leader without records of its own leaves no epoch.
         ([A, EpochRun(4, 100, 149)], [A, EpochRun(4, 110, 149)], None),
         # The first record of an epoch was removed from one of them.

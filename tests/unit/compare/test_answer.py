@@ -1,0 +1,160 @@
+"""What the answer about a partition names: replicas, keys, numbers, and what was not compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kcompact.compare import judge
+from kcompact.compare.answer import ComparedPartition, Verdict
+from kcompact.compare.findings import Certainty, Kind
+from kcompact.format.names import log_name
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
+from tests.support.log_dsl import parse
+from tests.support.log_writer import write
+from tests.support.replica_logs import answer
+
+START = "log-start-offset-checkpoint"
+
+
+def written(home: Path, *texts: str) -> list[Path]:
+    """Write a log directory for each text, of a broker that was shut down cleanly."""
+    directories = [write(parse(f"log\n{text}"), home / str(number)) for number, text in enumerate(texts)]
+    for directory in directories:
+        (directory.parent / CLEAN_SHUTDOWN_FILE).touch()
+    return directories
+
+
+def compared(home: Path, *texts: str) -> ComparedPartition:
+    return answer(written(home, *texts))
+
+
+def told(found: ComparedPartition) -> list[tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...]]]:
+    return [
+        (each.finding.kind, each.finding.replicas, each.finding.certainty, each.finding.offsets)
+        for each in found.findings
+    ]
+
+
+def damage(directory: Path, batch: int) -> None:
+    """Spoil the records of a batch of the first segment."""
+    file = directory / log_name(0)
+    data = bytearray(file.read_bytes())
+    position = 0
+    for _ in range(batch):
+        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    data[position + 62] ^= 0x55
+    file.write_bytes(data)
+
+
+def test_what_is_above_a_fork_is_named_with_its_offsets(tmp_path: Path) -> None:
+    found = compared(tmp_path, "0: a=1 b=1\n2: c=1 d=1 e=1", "0: a=1 b=1\n2: x=1(leader=1) y=1(leader=1)")
+    assert told(found) == [(Kind.DIVERGED_EPOCH, (0,), Certainty.PROVEN, (2,))]
+    (part,) = found.not_compared
+    assert (part.path, part.from_offset, part.to_offset) == (tmp_path / "0", 2, 5)
+    assert (found.verdict, found.fork_offset, found.exit_code) == (Verdict.DIFFERENT, 2, 9)
+
+
+def test_each_fork_names_its_own_replicas(tmp_path: Path) -> None:
+    newest = "0: a=1 b=1\n2: c=1(leader=2) d=1(leader=2)\n4: e=1(leader=3)"
+    found = compared(
+        tmp_path, newest, "0: a=1 b=1 x=1(leader=1)", "0: a=1 b=1\n2: c=1(leader=2) d=1(leader=2) y=1(leader=2)"
+    )
+    assert told(found) == [
+        (Kind.DIVERGED_EPOCH, (1,), Certainty.PROVEN, (2,)),
+        (Kind.DIVERGED_EPOCH, (2,), Certainty.PROVEN, (4,)),
+    ]
+    assert [(part.path.name, part.from_offset, part.to_offset) for part in found.not_compared] == [
+        ("1", 2, 3),
+        ("2", 4, 5),
+    ]
+
+
+def test_what_is_damaged_is_named_with_the_reason(tmp_path: Path) -> None:
+    directories = written(tmp_path, *["0: a=1 b=1 c=1 d=1\n4: e=1"] * 2)
+    damage(directories[1], 2)
+    found = answer(directories)
+    (part,) = found.not_compared
+    assert (part.path, part.from_offset, part.to_offset) == (tmp_path / "1", 2, 3)
+    assert "checksum" in part.why
+    assert found.exit_code == 3
+
+
+def test_the_damage_of_one_replica_excuses_no_other(tmp_path: Path) -> None:
+    """Replica 0 is damaged where replica 2 lacks the only record of a key. Replica 1 has it, and there is no hole."""
+    directories = written(tmp_path, *["0: a=1 b=1 c=1 d=1\n4: e=1"] * 2, "0: a=1 c=1@2 d=1\n4: e=1")
+    damage(directories[0], 1)
+    assert told(answer(directories)) == [
+        (Kind.CORRUPT_COPY, (0,), Certainty.PROVEN, (1,)),
+        (Kind.LOST_KEY, (2,), Certainty.PROVEN, (1,)),
+    ]
+
+
+def test_a_key_behind_damage_is_still_named(tmp_path: Path) -> None:
+    directories = written(tmp_path, "0: a=1 b=1 K=1 d=1\n4: e=1", "0: a=1 b=1 d=1@3\n4: e=1")
+    damage(directories[0], 1)
+    (lost,) = (each for each in answer(directories).findings if each.finding.kind is not Kind.CORRUPT_COPY)
+    assert lost.keys == ((2, b"K"),)
+
+
+def test_all_keys_are_counted_and_the_first_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "MOST_ROWS", 3)
+    records = " ".join(f"k{number}=1" for number in range(8))
+    found = compared(tmp_path, f"0: {records} z=1", "0: z=1@8")
+    (lost,) = found.findings
+    assert (lost.finding.kind, lost.finding.count, lost.finding.offsets) == (Kind.LOST_KEY, 8, (0, 1, 2))
+
+
+def test_the_last_hole_decides_also_where_another_replica_ends(tmp_path: Path) -> None:
+    """A tombstone of K can have been at offset 6. Replica 2 ends at 4, so the holes are noted in two ranges."""
+    texts = ["0: a=1 c=1@2 K=1@3 d=1@4 e=1@5 f=1@7", "0: a=1 c=1@2 d=1@4 e=1@5 f=1@7", "0: a=1 c=1@2 K=1@3"]
+    assert told(compared(tmp_path, *texts)) == [(Kind.PRESENT_IN_ONE, (0, 2), Certainty.UNDECIDED, (3,))]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_record_without_a_majority_accuses_nobody(order: Sequence[int], tmp_path: Path) -> None:
+    """Three of the five replicas have cleaned it away, because a later record of the key superseded it there."""
+    two = ["0: a=1 b=1 c=1", "0: a=2 b=1 c=1"]
+    directories = written(tmp_path, *(two[number] for number in order), *["1: b=1 c=1"] * 3)
+    for directory in directories[2:]:
+        (directory.parent / START).write_text("0\n1\norders 0 1\n")
+    found = answer(directories)
+    assert told(found) == [(Kind.CONTENT_DIFFERS, (0, 1), Certainty.UNDECIDED, (0,))]
+    assert found.exit_code == 10
+
+
+def test_a_record_that_most_have_otherwise_is_likely_wrong(tmp_path: Path) -> None:
+    found = compared(tmp_path, "0: a=1 b=1", "0: a=1 b=1", "0: a=2 b=1")
+    assert told(found) == [(Kind.CONTENT_DIFFERS, (2,), Certainty.LIKELY, (0,))]
+
+
+def test_every_replica_with_another_record_is_named_however_many_there_are(tmp_path: Path) -> None:
+    """Only the first offsets are kept: replica 2 differs behind them."""
+    records = [f"k{number}=1" for number in range(100)]
+    others = [f"k{number}=2" for number in range(90)] + records[90:]
+    last = [*records[:95], "k95=2", *records[96:]]
+    found = compared(tmp_path, *(f"0: {' '.join(each)}" for each in (records, others, last, records)))
+    (differs,) = found.findings
+    assert (differs.finding.kind, differs.finding.replicas, differs.finding.count) == (Kind.CONTENT_DIFFERS, (1, 2), 91)
+
+
+@pytest.mark.parametrize(
+    ("texts", "verdict"),
+    [
+        (["0: a=1 b=1 a=2", "0: a=1 b=1 a=2"], Verdict.EQUAL),
+        (["0: a=1 b=1 a=2", "0: b=1@1 a=2"], Verdict.COMPACTED),
+        (["0: a=1 b=1 a=2", "0: a=1 b=1"], Verdict.BEHIND),
+    ],
+)
+def test_verdicts_of_replicas_without_a_finding(texts: list[str], verdict: Verdict, tmp_path: Path) -> None:
+    found = compared(tmp_path, *texts)
+    assert (found.verdict, found.findings, found.exit_code) == (verdict, (), 0)
+
+
+def test_the_numbers_of_each_replica(tmp_path: Path) -> None:
+    found = compared(tmp_path, "0: a=1 [b=1 c=1] a=2", "1: [b=1 c=1] a=2")
+    assert [(each.batches, each.records, each.log_start_offset) for each in found.replicas] == [(3, 4, 0), (2, 3, 1)]
+    assert (found.equal_batches, found.alone, found.keys) == (2, 1, 3)
+    assert (found.compared_from, found.compared_to) == (0, 4)
