@@ -59,6 +59,9 @@ RANDOM_LOGS = -m tests.oracle.run --logs $(ORACLE_LOGS) --seed $(or $(SEED),1)
 # How many examples `make properties` tries for each property.
 EXAMPLES ?= 75
 
+# The lists of mutants that `make mutants` tries.
+ROOMS ?=
+
 # Options of `make nightly`: the names of parts, and how much of what is random is run. SEED is the date if it is not given.
 PARTS ?=
 SHARE ?= 1
@@ -66,7 +69,7 @@ SHARE ?= 1
 # Which tests on a cluster `make cluster-check` runs, as options of pytest.
 CLUSTER_TESTS ?=
 
-.PHONY: install demo test fast slow properties check format format-check lint types docs-check coverage hooks oldest newest with-newest wheel-check wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check replica-fixtures oracle random-logs starts broker-starts new-releases restart-check broker-check cluster-check nightly torture bench clean help
+.PHONY: install demo test fast slow properties check format format-check lint types docs-check coverage hooks oldest newest with-newest wheel-check wheel-test rewrite release man picture screenshot report-check fixtures fixtures-check replica-fixtures oracle random-logs starts broker-starts new-releases restart-check broker-check cluster-check mutants nightly torture bench clean help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -246,6 +249,9 @@ bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or othe
 
 cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on this machine, 20 partitions, a worker killed
 	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py $(CLUSTER_TESTS)
+
+mutants: $(STAMP)  ## change lines of some rooms, one at a time: a test of the room has to fail; ROOMS="search ending" for some
+	$(BIN)/python -m tests.mutation $(ROOMS)
 
 nightly: $(STAMP)  ## everything that `.ci/run` leaves out, with new seeds; PARTS="torture oracle" SHARE=0.2 SEED=7
 	$(BIN)/python -m tests.nightly $(PARTS) --share $(SHARE) $(if $(SEED),--seed $(SEED))

@@ -52,6 +52,7 @@ OTHERS = {
     "release": ("wheel-test ORACLE_LOGS=50", "release RELEASE_OPTIONS=--check"),
     "replicas": ("replica-fixtures",),
     "coverage": ("coverage",),
+    "mutants": ("mutants",),
 }
 """Parts without a seed, with the targets of the Makefile."""
 NEEDED = ("mvn", "javac", "strace", "chromium", "debootstrap", "skopeo", "qemu-aarch64-static")

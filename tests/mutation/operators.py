@@ -120,7 +120,7 @@ def _changes(node: ast.AST, lines: list[str]) -> Iterator[Change]:
             yield from _replaced(node, str(value + 1))
         case ast.Call(func=ast.Name(id=name) as called) if name in CALLS:
             yield from _replaced(called, CALLS[name])
-        case ast.Expr(value=ast.Call()) | ast.Raise() | ast.AugAssign():
+        case ast.Expr(value=ast.Call()) | ast.Raise():
             yield from _replaced(node, "pass")
         case ast.Continue():
             yield from _replaced(node, "break")

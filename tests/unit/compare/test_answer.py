@@ -113,6 +113,12 @@ def test_the_last_hole_decides_also_where_another_replica_ends(tmp_path: Path) -
     assert told(compared(tmp_path, *texts)) == [(Kind.PRESENT_IN_ONE, (0, 2), Certainty.UNDECIDED, (3,))]
 
 
+def test_the_first_record_of_all_counts(tmp_path: Path) -> None:
+    found = compared(tmp_path, "0: K=1 a=1 b=1 c=1@4", "0: a=1@1 b=1 K=~ c=1")
+    assert told(found) == [(Kind.RESURRECTED_KEY, (0,), Certainty.PROVEN, (0,))]
+    assert found.findings[0].right == (tmp_path / "1",)
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_record_without_a_majority_accuses_nobody(order: Sequence[int], tmp_path: Path) -> None:
     """Three of the five replicas have cleaned it away, because a later record of the key superseded it there."""
