@@ -164,3 +164,45 @@ def test_the_numbers_of_each_replica(tmp_path: Path) -> None:
     assert [(each.batches, each.records, each.log_start_offset) for each in found.replicas] == [(3, 4, 0), (2, 3, 1)]
     assert (found.equal_batches, found.alone, found.keys) == (2, 1, 3)
     assert (found.compared_from, found.compared_to) == (0, 4)
+
+
+def test_batches_that_some_replicas_have_are_counted_once(tmp_path: Path) -> None:
+    found = compared(tmp_path, "0: a=1 b=1 a=2 b=2", "0: b=1@1 a=2 b=2", "0: a=1 a=2@2 b=2")
+    assert (found.equal_batches, found.alone, found.rebuilt, found.findings) == (4, 4, {}, ())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a=1 b=1 K=1@3 z=1", "a=1 b=1 z=1@4", (Kind.LOST_KEY, (1,), Certainty.PROVEN, (3,))),
+        ("a=1 b=1 K=1 z=1@4", "a=1 b=1 z=1@4", (Kind.PRESENT_IN_ONE, (0,), Certainty.UNDECIDED, (2,))),
+        ("a=1 K=1@2 b=1 z=1", "a=1 b=1@3 z=1", (Kind.LOST_KEY, (1,), Certainty.PROVEN, (2,))),
+    ],
+    ids=["right-above-a-hole", "right-below-a-hole", "hole-before-other-batches"],
+)
+def test_a_loss_is_proven_above_the_last_hole_only(
+    one: str, other: str, expected: tuple[object, ...], tmp_path: Path
+) -> None:
+    assert told(compared(tmp_path, f"0: {one}", f"0: {other}")) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "hidden"),
+    [(1, 7, range(1, 8)), (3, 0, range(4))],
+    ids=["above-its-segment", "below-its-segment"],
+)
+def test_a_batch_with_a_wrong_offset_hides_where_it_is_and_where_it_should_be(
+    right: int, wrong: int, hidden: range, tmp_path: Path
+) -> None:
+    """Offsets are not in the checksum. Nothing is said of the keys that lie there."""
+    directories = written(tmp_path, *["0: a=1 b=1 c=1\n3: d=1\n4: e=1"] * 2)
+    file = directories[0] / log_name(3 if right == 3 else 0)
+    data = bytearray(file.read_bytes())
+    position = 12 + int.from_bytes(data[8:12], "big") if right == 1 else 0
+    assert data[position : position + 8] == right.to_bytes(8, "big")
+    data[position : position + 8] = wrong.to_bytes(8, "big")
+    file.write_bytes(data)
+    found = answer(directories)
+    assert {kind for kind, _, _, _ in told(found)} == {Kind.CORRUPT_COPY}
+    assert min(part.from_offset for part in found.not_compared) == hidden.start
+    assert max(part.to_offset for part in found.not_compared) == hidden.stop
