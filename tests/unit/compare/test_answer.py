@@ -206,3 +206,36 @@ def test_a_batch_with_a_wrong_offset_hides_where_it_is_and_where_it_should_be(
     assert {kind for kind, _, _, _ in told(found)} == {Kind.CORRUPT_COPY}
     assert min(part.from_offset for part in found.not_compared) == hidden.start
     assert max(part.to_offset for part in found.not_compared) == hidden.stop
+
+
+def test_a_transaction_of_which_only_an_empty_batch_is_left_hangs_as_well(tmp_path: Path) -> None:
+    """A broker that loads the log opens it, and no marker ends it. The other replica has had the marker."""
+    open_ = "snapshot 4: pid=7 seq=0 last=0 open=0 at=09:00"
+    found = compared(
+        tmp_path,
+        f"0: []@0..0(pid=7 epoch=0 seq=0 txn) b=2@1 c=3@3\n4:\n{open_}",
+        "0: []@0..0(pid=7 epoch=0 seq=0 txn) b=2@1 [commit@2](pid=7 epoch=0) c=3@3\n4:\nsnapshot 4: pid=7 at=09:00",
+    )
+    assert told(found) == [(Kind.HANGING_TRANSACTION, (0,), Certainty.PROVEN, (0,))]
+    assert found.findings[0].right == (tmp_path / "1",)
+
+
+def test_a_marker_with_a_wrong_offset_ends_nothing_elsewhere(tmp_path: Path) -> None:
+    """In replica 0 the marker at 1 says that it is at 7, behind data of the same producer that is still open."""
+    text = "0: a=1(pid=7 epoch=0 seq=0 txn) commit@1(pid=7 epoch=0) b=1\n3: c=1(pid=7 epoch=0 seq=1 txn) d=1@9\n10:"
+    directories = written(tmp_path, *[f"{text}\nsnapshot 10: pid=7 seq=1 last=3 open=3 at=09:00"] * 2)
+    file = directories[0] / log_name(0)
+    data = bytearray(file.read_bytes())
+    position = 12 + int.from_bytes(data[8:12], "big")
+    data[position : position + 8] = (7).to_bytes(8, "big")
+    file.write_bytes(data)
+    assert {(kind, replicas) for kind, replicas, _, _ in told(answer(directories))} == {(Kind.CORRUPT_COPY, (0,))}
+
+
+def test_the_keys_of_a_batch_with_a_wrong_epoch_are_nobodys(tmp_path: Path) -> None:
+    found = compared(
+        tmp_path,
+        "0: a=1(leader=1) b=1(leader=9) c=1(leader=1)\n3: d=1(leader=2)",
+        "0: a=1(leader=1) c=1@2(leader=1)\n3: d=1(leader=2)",
+    )
+    assert [(kind, replicas) for kind, replicas, _, _ in told(found)] == [(Kind.CORRUPT_COPY, (0,))]
