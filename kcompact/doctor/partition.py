@@ -183,8 +183,8 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
     starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that.
     """
     log, found = plan.log, {}
-    if plan.config.compacts and log.checkpoint_offset is None:
-        tails = ()  # How far the log was cleaned is not known.
+    if plan.config.compacts and (log.checkpoint_offset is None or plan.first_dirty_offset < log.checkpoint_offset):
+        tails = ()  # How far the log was cleaned is not known: no checkpoint, or one above the log end.
     for segment, tail in zip(log.segments, tails, strict=False):
         offset = tail.end_offset
         if tail.damage is None and offset in log.snapshots and plan.first_dirty_offset <= offset < log.end_of(segment):

@@ -15,7 +15,7 @@ from pathlib import Path
 from kcompact.config.brokers import Broker
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_topic_id
 from kcompact.doctor.damage import of_error
-from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.findings import Finding, Kind, Severity
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
 from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
@@ -44,7 +44,9 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
         yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
         yield from file_findings(log)
         for problem in small_file_problems(log):
-            yield replace(of_error(problem, directory), kind=Kind.BAD_QUORUM_FILE)
+            finding = of_error(problem, directory)
+            if finding.severity is Severity.BROKER:  # Any version of a `partition.metadata` is read.
+                yield replace(finding, kind=Kind.BAD_QUORUM_FILE)
     damage = broker.problem if broker.metadata is None else broker.metadata.damage
     if not isinstance(damage, CorruptDataError) or Path(damage.file).parent != directory:
         return

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptDataError, KcompactError
+from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
 from kcompact.format.batch import Record, build
 from kcompact.log import batch_runs, producer_state, segment_reader
 from kcompact.log.directory import PartitionLog, read_log
@@ -35,7 +35,10 @@ def offset_at(log: PartitionLog, offset: int) -> object:
 
 
 def found_in(directory: Path, offsets: list[int]) -> tuple[object, ...]:
-    log = read_log(directory)
+    try:
+        log = read_log(directory)
+    except UnsupportedError as problem:
+        return (str(problem),)
     damage = [(type(each), str(each), each.position) for each in log.damage if isinstance(each, CorruptDataError)]
     return log.log_end_offset, damage, [offset_at(log, offset) for offset in offsets]
 

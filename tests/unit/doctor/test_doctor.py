@@ -122,6 +122,28 @@ def test_a_snapshot_inside_of_a_segment_is_no_missing_segment(tmp_path: Path) ->
     assert doctor(tmp_path / "logs", *COMPACT).json["findings"] == []
 
 
+@pytest.mark.parametrize(("checkpoint", "is_lost"), [(0, True), (6, False), (90, False)])
+def test_what_a_cleaning_may_have_removed_after_a_snapshot_is_not_lost(
+    checkpoint: int, is_lost: bool, tmp_path: Path
+) -> None:
+    """A checkpoint above the log end says that the log was cleaned, and not how far."""
+    text = f"log now=10:00 hw=7 checkpoint={checkpoint}\n0: a=1 b=1\n6: c=1\n7:\nsnapshot 2:\nsnapshot 7:"
+    healthy(tmp_path / "logs", text)
+    found = kinds(doctor(tmp_path / "logs", *COMPACT, "--verify"))
+    assert ("missing-log" in found) == is_lost, found
+
+
+def test_any_version_of_the_topic_id_of_a_metadata_log_is_read(tmp_path: Path) -> None:
+    metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
+    metadata = tmp_path / "logs" / "__cluster_metadata-0"
+    for name, content, is_bad in (
+        ("partition.metadata", "version: 2\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", False),
+        ("leader-epoch-checkpoint", "2\n0\n", True),
+    ):
+        (metadata / name).write_text(content)
+        assert ("bad-quorum-file" in kinds(doctor(tmp_path / "logs"))) == is_bad
+
+
 def test_a_torn_end_after_a_kill_is_normal(tmp_path: Path) -> None:
     directory = healthy(tmp_path / "logs", HEALTHY.replace("hw=7", "hw=6"))
     (tmp_path / "logs" / ".kafka_cleanshutdown").unlink()
