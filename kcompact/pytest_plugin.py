@@ -39,7 +39,7 @@ class Compact(Protocol):
         """
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def compact() -> Compact:
     """Compact a copy of a Kafka log directory: `compact(directory, now=...)`. See `Compact`."""
     # Imported here, so that pytest starts fast where this plugin is installed and not used.

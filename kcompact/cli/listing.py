@@ -71,6 +71,8 @@ class Listing:
     """What the records become: text, jsonl, table, csv, or a file: parquet, arrow."""
     output: Path | None = None
     """The file to write, None for standard output."""
+    guards_formulas: bool = False
+    """Whether cells of CSV that a spreadsheet takes for formulas get an apostrophe."""
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     """What may be held for a batch."""
     budget_bytes: int | None = None
@@ -280,10 +282,19 @@ class _Lister:
             return
         if listing.output is not None:
             opened = record_sinks.export_to_file(
-                listing.output, logs, with_data=listing.print_data, decoder=self._decoder
+                listing.output,
+                logs,
+                with_data=listing.print_data,
+                guards_formulas=listing.guards_formulas,
+                decoder=self._decoder,
             )
         elif listing.layout == "csv":
-            opened = record_sinks.csv_on_output(logs, with_data=listing.print_data, decoder=self._decoder)
+            opened = record_sinks.csv_on_output(
+                logs,
+                with_data=listing.print_data,
+                guards_formulas=listing.guards_formulas,
+                decoder=self._decoder,
+            )
         else:
             opened = record_sinks.table(with_data=listing.print_data, decoder=self._decoder)
         with opened as self._sink:

@@ -1,8 +1,8 @@
 """Records as CSV by RFC 4180: a row with the names of the columns, then a row for each record.
 
 The columns are those of the other exports, with times as Unix milliseconds. Null is empty. A key or value is in one of
-two columns: printable text as it is, or else any bytes in base64. Cells are not changed for the sake of spreadsheets: a
-key such as `=1+1` stays what it is.
+two columns: printable text as it is, or else any bytes in base64. Cells are what is in the log. Only if the user asks
+for it, those that a spreadsheet would take for a formula, such as the key `=1+1`, get an apostrophe before them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kcompact.export import columns
 from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, Field, Kind, Source
@@ -22,6 +23,8 @@ from kcompact.readable import printable_text
 
 Cell = str | int
 _MILLISECONDS = "_ms"
+_FORMULA = re.compile(r"(?![+-]?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?$)[=+@\t\r-]")
+"""How a cell begins that a spreadsheet takes for a formula: not one that is a number."""
 
 
 class CsvWriter:
@@ -33,9 +36,11 @@ class CsvWriter:
         topics: Sequence[str],
         *,
         with_data: bool,
+        guards_formulas: bool = False,
         extra: Sequence[Extra] = (),
     ) -> None:
         self._write_bytes, self._topics, self._with_data = write, topics, with_data
+        self._guards_formulas = guards_formulas
         names = [name for name, _ in self._cells(columns.empty_run(), columns.NO_ROWS, Source(0, 0, 0), extra)]
         self._write([names])
 
@@ -46,7 +51,9 @@ class CsvWriter:
     def close(self) -> None:
         """Do nothing: every row is written at once."""
 
-    def _write(self, rows: Iterator[Sequence[Cell]] | list[list[str]]) -> None:
+    def _write(self, rows: Iterable[Sequence[Cell]]) -> None:
+        if self._guards_formulas:
+            rows = ([_guarded(cell) for cell in row] for row in rows)
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\r\n").writerows(rows)
         self._write_bytes(text.getvalue().encode())
@@ -78,6 +85,11 @@ class CsvWriter:
         if field.is_null is not None:
             cells = ["" if is_null else cell for cell, is_null in zip(cells, field.is_null.tolist(), strict=True)]
         return field.name + (_MILLISECONDS if field.kind is Kind.TIME else ""), cells
+
+
+def _guarded(cell: Cell) -> Cell:
+    """Return a cell that no spreadsheet takes for a formula. Source: OWASP, "CSV Injection"."""
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
 def _contents(name: str, contents: Sequence[bytes | None]) -> Iterator[tuple[str, Sequence[Cell]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -30,13 +30,13 @@ def _never(_: Path) -> bool:
 
 @contextmanager
 def new_file(
-    path: Path, directories: Collection[Path], *, may_replace: Callable[[Path], bool] = _never
+    path: Path, directories: Collection[Path], logs: Iterable[Path], *, may_replace: Callable[[Path], bool] = _never
 ) -> Iterator[BinaryIO]:
     """Yield a file to write. It has its name, and is on the disk, once the block has ended without an exception.
 
-    `may_replace` says whether what exists under the name may be replaced. Raises RefusedError if not, if the name has
-    no directory, or lies in a partition directory, such as one of `directories`, or in a log directory; StorageError,
-    NotEnoughSpaceError.
+    Whoever may not read one of the `logs`, which it is made from, may not read it either. `may_replace` says whether
+    what exists under the name may be replaced. Raises RefusedError if not, if the name has no directory, or lies in a
+    partition directory, such as one of `directories`, or in a log directory; StorageError, NotEnoughSpaceError.
     """
     require_new(path, directories, may_replace=may_replace)
     with storage_errors(path, "create"):
@@ -49,7 +49,7 @@ def new_file(
 
     try:
         with undone_at_abrupt_end(remove), _space_errors(), storage_errors(path, "write"):
-            descriptor = os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory)
+            descriptor = os.open(temporary, _NEW_FILE, _mode_for(logs), dir_fd=directory)
             try:
                 with os.fdopen(descriptor, "wb", buffering=1 << 20) as file:
                     yield file
@@ -61,6 +61,15 @@ def new_file(
             os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _mode_for(logs: Iterable[Path]) -> int:
+    """Return the mode of a file that is made from logs, before the umask."""
+    mode = 0o666
+    for log in logs:
+        with suppress(OSError):  # Whoever reads it finds what is wrong.
+            mode &= log.stat().st_mode | 0o600
+    return mode
 
 
 @contextmanager

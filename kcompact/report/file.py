@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kcompact.errors import UnsupportedError
 from kcompact.export.files import new_file, require_new
+from kcompact.format.names import Suffix
 from kcompact.host.installation import how_to_add
 from kcompact.log.files import open_regular
 
@@ -39,7 +40,8 @@ def require_writable(file: Path, directories: Collection[Path]) -> None:
 
 def write_report(file: Path, content: str, directories: Collection[Path]) -> None:
     """Write a report to a file, all of it or nothing. Raises as `require_writable`, and NotEnoughSpaceError."""
-    with new_file(file.absolute(), directories, may_replace=_is_report) as written:
+    logs = [log for directory in directories for log in directory.glob(f"*{Suffix.LOG}")]
+    with new_file(file.absolute(), directories, logs, may_replace=_is_report) as written:
         written.write(content.encode())
 
 

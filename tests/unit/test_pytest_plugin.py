@@ -50,6 +50,19 @@ def test_the_time_has_several_forms(now: int | str | datetime | None, tmp_path: 
     assert values(directory) == COMPACTED
 
 
+@pytest.fixture(scope="session")
+def compacted(compact: Compact, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory that is compacted once for all tests: the fixture is of the session."""
+    directory = tmp_path_factory.mktemp("once")
+    partition(directory)
+    compact(directory, now=NOW)
+    return directory
+
+
+def test_a_fixture_of_the_session_can_use_it(compacted: Path) -> None:
+    assert values(compacted / "orders-0") == COMPACTED
+
+
 def test_it_cleans_below_the_ratio_unless_told_otherwise(tmp_path: Path, compact: Compact) -> None:
     partition(tmp_path)
     ratio = {"min.cleanable.dirty.ratio": "1"}

@@ -114,6 +114,11 @@ TABLE_RECORDS = 100
     metavar="FILE",
     help="Write the records to this new file, as its name says: .parquet, .arrow, .csv or .jsonl.",
 )
+@click.option(
+    "--guard-formulas",
+    is_flag=True,
+    help="In CSV, put ' before each cell that a spreadsheet would take for a formula.",
+)
 @options.unclean
 @options.memory(what="the batches being read")
 def command(
@@ -130,6 +135,7 @@ def command(
     limit: int | None,
     layout: str | None,
     output: Path | None,
+    guard_formulas: bool,
     memory_bytes: int | None,
     as_json: bool,
     **conditions: Any,
@@ -154,6 +160,8 @@ def command(
     if layout not in ("text", "jsonl") and (with_batches or decode):
         option = "--batches" if with_batches else "--decode"
         raise click.UsageError(f"{option} is for text and JSON Lines, not for {layout}")
+    if guard_formulas and layout != "csv":
+        raise click.UsageError("--guard-formulas is for CSV: add --format csv, or --output FILE.csv")
     from kcompact.cli.listing import Listing, list_paths
 
     listing = Listing(
@@ -168,6 +176,7 @@ def command(
         layout=layout,
         limit=TABLE_RECORDS if layout == "table" and limit is None else limit,
         output=output,
+        guards_formulas=guard_formulas,
         latest=latest,
         memory_bytes=options.batch_memory(memory_bytes),
         budget_bytes=memory_bytes,

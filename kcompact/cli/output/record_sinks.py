@@ -128,12 +128,15 @@ class _Table:
 
 
 @contextmanager
-def csv_on_output(logs: Sequence[Path], *, with_data: bool, decoder: FieldDecoder | None) -> Iterator[Sink]:
+def csv_on_output(
+    logs: Sequence[Path], *, with_data: bool, guards_formulas: bool, decoder: FieldDecoder | None
+) -> Iterator[Sink]:
     """Yield a sink that prints CSV."""
     from kcompact.export.csv import CsvWriter
 
-    topics = _topics(logs)
-    yield _Export(CsvWriter(streams.write, topics, with_data=with_data, extra=_columns(decoder)), topics, decoder)
+    topics, extra = _topics(logs), _columns(decoder)
+    writer = CsvWriter(streams.write, topics, with_data=with_data, guards_formulas=guards_formulas, extra=extra)
+    yield _Export(writer, topics, decoder)
 
 
 @contextmanager
@@ -147,31 +150,35 @@ def table(*, with_data: bool, decoder: FieldDecoder | None) -> Iterator[Sink]:
 @contextmanager
 def lines_in_file(path: Path, logs: Sequence[Path]) -> Iterator[Callable[[bytes | memoryview], object]]:
     """Yield a function that writes lines to a new file."""
-    with new_file(path, _directories(logs)) as file:
+    with new_file(path, _directories(logs), logs) as file:
         yield file.write
 
 
 @contextmanager
 def export_to_file(
-    path: Path, logs: Sequence[Path], *, with_data: bool, decoder: FieldDecoder | None
+    path: Path, logs: Sequence[Path], *, with_data: bool, guards_formulas: bool, decoder: FieldDecoder | None
 ) -> Iterator[Sink]:
     """Yield a sink that writes a new file, of the format that its name says."""
     topics = _topics(logs)
     require_new(path, _directories(logs))
-    make = _writer_of(path)
-    with new_file(path, _directories(logs)) as file:
+    make = _writer_of(path, guards_formulas=guards_formulas)
+    with new_file(path, _directories(logs), logs) as file:
         sink = _Export(make(file, topics, with_data, _columns(decoder)), topics, decoder)
         yield sink
         sink.close()
 
 
-def _writer_of(path: Path) -> Callable[[BinaryIO, Sequence[str], bool, Sequence[Extra]], _Writer]:
+def _writer_of(
+    path: Path, *, guards_formulas: bool
+) -> Callable[[BinaryIO, Sequence[str], bool, Sequence[Extra]], _Writer]:
     """Return what makes the writer for a file. Raises UnsupportedError without pyarrow."""
     kind = path.suffix.lower().removeprefix(".")
     if kind == "csv":
         from kcompact.export.csv import CsvWriter
 
-        return lambda file, topics, with_data, extra: CsvWriter(file.write, topics, with_data=with_data, extra=extra)
+        return lambda file, topics, with_data, extra: CsvWriter(
+            file.write, topics, with_data=with_data, guards_formulas=guards_formulas, extra=extra
+        )
     try:
         from kcompact.export.arrow import ArrowWriter
     except ImportError as problem:

@@ -128,10 +128,28 @@ def test_the_docs_have_all_columns_and_their_query_runs(tmp_path: Path, monkeypa
     (query,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "records.md").read_text(), re.S)
     monkeypatch.chdir(tmp_path)
     rows = duckdb.connect().execute(query).fetchall()
-    assert rows[:2] == [("a", 3), ("b", 2)]
+    assert rows[:2] == [("a", "9", 3), ("b", "2", 2)]
 
 
 # Layouts on standard output
+
+
+def test_formulas_are_guarded_on_request_and_in_csv_only(tmp_path: Path) -> None:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / FIRST).write_bytes(build([Record(0, 1000, b"=1+1", b"@x")]))
+    (directory / FIRST).chmod(0o600)
+    words = ("records", "--print-data", "--value-decoder", "utf8", "--guard-formulas")
+    printed = kcompact(*words, "--format", "csv", directory)
+    assert kcompact(*words, "--output", tmp_path / "x.csv", directory).code == 0
+    assert (tmp_path / "x.csv").stat().st_mode & 0o777 == 0o600
+    for text in (printed.out, (tmp_path / "x.csv").read_text()):
+        (row,) = csv.DictReader(io.StringIO(text, newline=""))
+        assert (row["key"], row["value"], row["value_decoded"]) == ("'=1+1", "'@x", "'@x")
+    for options in ((), ("--json",), ("--output", tmp_path / "x.parquet")):
+        refused = kcompact(*words, *options, directory)
+        assert refused.code == 2
+        assert "--guard-formulas is for CSV" in refused.err
 
 
 def test_csv_on_standard_output(tmp_path: Path) -> None:

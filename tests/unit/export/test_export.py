@@ -224,9 +224,9 @@ def test_headers_one_by_one_and_together(few: int, tmp_path: Path, monkeypatch: 
 # CSV
 
 
-def csv_of(data: bytes, tmp_path: Path, *, with_data: bool = True) -> str:
+def csv_of(data: bytes, tmp_path: Path, *, with_data: bool = True, guards_formulas: bool = False) -> str:
     file = io.BytesIO()
-    export(data, CsvWriter(file.write, TOPICS, with_data=with_data), tmp_path)
+    export(data, CsvWriter(file.write, TOPICS, with_data=with_data, guards_formulas=guards_formulas), tmp_path)
     return file.getvalue().decode()
 
 
@@ -271,6 +271,26 @@ def test_cells_are_what_is_in_the_log(key: bytes, tmp_path: Path) -> None:
     text = csv_of(build([Record(0, 1000, key, b"")]), tmp_path)
     (found,) = csv.DictReader(io.StringIO(text, newline=""))
     assert (found["key"], found["key_base64"]) == (key.decode(), "")
+
+
+@pytest.mark.parametrize(
+    ("key", "is_guarded"),
+    [
+        *((key, True) for key in (b"=1+1", b"@SUM(A1)", b"+cmd", b"-2+3", b"-", b"\t=1", b"+1-1", b"-1e", b"--1")),
+        *((key, False) for key in (b"-2", b"+2", b"-2.5", b"1=1", b" =1", b"'=1", b"", b"a@b", b"-1e-3")),
+    ],
+)
+def test_a_formula_can_be_guarded(key: bytes, is_guarded: bool, tmp_path: Path) -> None:
+    text = csv_of(build([Record(0, 1000, key, b"v", ((key, key),))]), tmp_path, guards_formulas=True)
+    (found,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert found["key"] == ("'" if is_guarded else "") + key.decode()
+    assert {name: cell for name, cell in found.items() if name != "key" and cell.startswith("'")} == {}
+
+
+def test_bytes_in_base64_can_look_like_a_formula(tmp_path: Path) -> None:
+    text = csv_of(build([Record(0, 1000, b"\xf8\xff", b"v")]), tmp_path, guards_formulas=True)
+    (found,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert found["key_base64"] == "'+P8="
 
 
 def test_duckdb_reads_csv(tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ CONTENT = b"content" * 1000
 
 
 def write(path: Path, directory: Path | None = None) -> None:
-    with new_file(path, [directory] if directory else []) as file:
+    with new_file(path, [directory] if directory else [], []) as file:
         file.write(CONTENT)
 
 
 def test_the_file_has_its_name_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
-    with new_file(path, []) as file:
+    with new_file(path, [], []) as file:
         file.write(CONTENT)
         (temporary,) = tmp_path.iterdir()
         assert temporary.name.startswith(".kcompact-")
@@ -37,8 +37,29 @@ def test_the_file_has_its_name_at_the_end(tmp_path: Path) -> None:
     assert path.stat().st_nlink == 1
 
 
+@pytest.mark.parametrize(
+    ("modes", "umask", "mode"),
+    [([], 0o022, 0o644), ([0o600], 0o022, 0o600), ([0o644, 0o640], 0, 0o640), ([0o400], 0, 0o600), ([0o666], 0, 0o666)],
+)
+def test_nobody_may_read_it_who_may_not_read_the_logs(modes: list[int], umask: int, mode: int, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    logs = [tmp_path / "logs" / f"{number}.log" for number in range(len(modes))]
+    for log, own in zip(logs, modes, strict=True):
+        log.touch()
+        log.chmod(own)
+    before = os.umask(umask)
+    try:
+        with new_file(tmp_path / "records.csv", [], [*logs, tmp_path / "gone.log"]) as file:
+            (temporary,) = tmp_path.glob(".kcompact-*")
+            assert temporary.stat().st_mode & 0o777 == mode
+            file.write(CONTENT)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "records.csv").stat().st_mode & 0o777 == mode
+
+
 def write_and_fail(path: Path, error: type[BaseException] | BaseException) -> None:
-    with new_file(path, []) as file:
+    with new_file(path, [], []) as file:
         file.write(CONTENT)
         raise error
 
@@ -114,7 +135,7 @@ def test_beside_lone_copies_of_partitions(tmp_path: Path) -> None:
 
 
 def write_while_another_appears(path: Path) -> None:
-    with new_file(path, []) as file:
+    with new_file(path, [], []) as file:
         file.write(CONTENT)
         path.write_bytes(b"other")
 
@@ -161,7 +182,7 @@ from pathlib import Path
 from kcompact.cli import signals
 from kcompact.export.files import new_file
 signals.end_at_signals()
-with new_file(Path(sys.argv[1]), []) as file:
+with new_file(Path(sys.argv[1]), [], []) as file:
     file.write(b"half")
     file.flush()
     print("writing", flush=True)
