@@ -47,7 +47,6 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.host.disk import Disk
-from kcompact.host.machine import clock_ms
 from kcompact.log.directory import LogDir, read_again
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import require_local
@@ -101,7 +100,7 @@ def clean_log_dir(
     """
     with storage_errors(source_path(path)):
         find_partitions([path])
-    plan_options = with_overrides(plan_options or PlanOptions(now_ms=clock_ms(), by_clock=True), config)
+    plan_options = with_overrides(plan_options or PlanOptions(), config)
     with begin_round([source_path(path)], plan_options, options or CleanOptions(), engine_options(engine)) as round_:
         return round_.clean(progress)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kcompact.bucket.path import require_known_store, require_local_path
 from kcompact.errors import ConfigError
+from kcompact.host.machine import clock_ms
 from kcompact.readable import time
 
 if TYPE_CHECKING:
@@ -34,15 +35,15 @@ def as_both_units(number: int) -> str:
 class PlanOptions:
     """How the partitions of a command or of a round are chosen, configured and planned.
 
-    `now_ms` is the one time of all decisions; `by_clock` is whether it is from the clock, which may be wrong, and not
-    from the user. `topics` are shell patterns; none selects every topic. `broker_config` has the broker's static
-    settings; with None the file of each log directory's broker is looked for. `topic_configs` has what topics override,
-    as `read_topic_configs` returns it. `log_dirs` are log directories that may belong to the brokers of the partitions,
-    besides those around them, such as all paths of a command. `client` has the settings with which the
-    cluster of `bootstrap_server` is asked; none: no encryption, no authentication. The rules are those of `release`;
-    with None those of the broker's release if its files tell it, else those of the newest. The high watermark is
-    `high_watermark`, with `use_log_end` the log end, else that of the log directory's checkpoint. `force` ignores the
-    ratio only. With `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says.
+    `now_ms` is the one time of all decisions, by default that of the clock; `by_clock` is whether it is from the clock,
+    which may be wrong, and not from the user. `topics` are shell patterns; none selects every topic. `broker_config`
+    has the broker's static settings; with None the file of each log directory's broker is looked for. `topic_configs`
+    has what topics override, as `read_topic_configs` returns it. `log_dirs` are log directories that may belong to the
+    brokers of the partitions, besides those around them, such as all paths of a command. `client` has the settings with
+    which the cluster of `bootstrap_server` is asked; none: no encryption, no authentication. The rules are those of
+    `release`; with None those of the broker's release if its files tell it, else those of the newest. The high
+    watermark is `high_watermark`, with `use_log_end` the log end, else that of the log directory's checkpoint. `force`
+    ignores the ratio only. With `unclean` a log is planned after an unclean shutdown too, as `plan_partition` says.
     `replicas` are log directories or partition directories of other brokers, or `-future` directories: a cleaning holds
     back the tombstones and markers that replicas there still have to fetch (`plan.replicas`).
 
@@ -51,7 +52,7 @@ class PlanOptions:
     store.
     """
 
-    now_ms: int
+    now_ms: int = None  # type: ignore[assignment]  # It is set at once.
     by_clock: bool = False
     topics: tuple[str, ...] = ()
     overrides: tuple[Override, ...] = ()
@@ -70,6 +71,9 @@ class PlanOptions:
     replicas: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.now_ms is None:
+            object.__setattr__(self, "now_ms", clock_ms())
+            object.__setattr__(self, "by_clock", True)
         if type(self.now_ms) is not int or self.now_ms < 0:
             raise ConfigError(path="now_ms", problem=f"{self.now_ms!r} is not a whole number of Unix milliseconds")
         if self.now_ms in LIKELY_SECONDS:

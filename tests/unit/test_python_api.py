@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -147,6 +149,16 @@ def test_nothing_is_changed_in_a_bucket(name: str) -> None:
     with pytest.raises(KcompactError, match=r"^s3://b/o: nothing is changed in a bucket") as raised:
         {**WITH_A_PATH, **TAKES_A_PATH_TOO}[name]("s3://b/o")
     assert raised.value.exit_code == 4
+
+
+def test_without_a_time_the_clock_gives_it() -> None:
+    before = time.time_ns() // 1_000_000
+    options = kcompact.PlanOptions(force=True)
+    assert before <= options.now_ms <= time.time_ns() // 1_000_000
+    assert options.by_clock
+    again = replace(options, force=False)
+    assert (again.now_ms, again.by_clock) == (options.now_ms, True)
+    assert not kcompact.PlanOptions(now_ms=5).by_clock
 
 
 def test_a_local_directory_may_have_the_name_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
