@@ -125,6 +125,7 @@ MAY_READ_LOCAL_FILES = {
     *("host", "cleaner.in_use", "doctor.log_dirs", "cli.commands.clean"),
     *("config.server_properties", "config.properties_files", "config.client"),  # Files of the broker and of clients.
     *("cleaner.journal", "report.file", "engine", "kernels", "bucket"),  # Files of their own.
+    "export.files",  # The mode of the logs, which the new file takes over.
     *("search", "cli.commands.search_key"),  # Every file below the arguments, of any kind; the list of keys.
 }
 """Modules that list, stat or open local files."""

@@ -156,12 +156,10 @@ def command(
     """
     if decode and (key_decoder or value_decoder):
         raise click.UsageError("--decode excludes --key-decoder and --value-decoder")
-    layout = _layout(layout, output, as_json=as_json)
+    layout = _layout(layout, output, as_json=as_json, guard_formulas=guard_formulas)
     if layout not in ("text", "jsonl") and (with_batches or decode):
         option = "--batches" if with_batches else "--decode"
         raise click.UsageError(f"{option} is for text and JSON Lines, not for {layout}")
-    if guard_formulas and layout != "csv":
-        raise click.UsageError("--guard-formulas is for CSV: add --format csv, or --output FILE.csv")
     from kcompact.cli.listing import Listing, list_paths
 
     listing = Listing(
@@ -184,8 +182,10 @@ def command(
     return list_paths(paths, plan_options, listing)
 
 
-def _layout(layout: str | None, output: Path | None, *, as_json: bool) -> str:
+def _layout(layout: str | None, output: Path | None, *, as_json: bool, guard_formulas: bool) -> str:
     """Return what the records become. Raises click.UsageError for options that exclude others."""
+    if guard_formulas and "csv" not in (layout, output and output.suffix.lower().removeprefix(".")):
+        raise click.UsageError("--guard-formulas is for CSV: add --format csv, or --output FILE.csv")
     if output is None:
         if as_json and layout not in (None, "jsonl"):
             raise click.UsageError(f"--json excludes --format {layout}")
