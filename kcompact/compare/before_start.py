@@ -20,7 +20,7 @@ _HARMFUL = frozenset(Kind) - {Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DI
 """A broker truncates a fork by itself, and what is above it may be nowhere else."""
 
 
-_EITHER = (Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS)
+_EITHER = (Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.BEHIND_WILL_RESURRECT)
 """Which side is wrong is not proven: the replicas that have the record, or the others."""
 
 

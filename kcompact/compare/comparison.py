@@ -22,7 +22,7 @@ from kcompact.compare.epochs import forks_of
 from kcompact.compare.job import ComparedLog, CompareJob
 from kcompact.compare.judge import COMPARING, Case, JudgedKeys, WrongKeys
 from kcompact.compare.replica import Replica, files_of
-from kcompact.compare.scan import ComparedRange, Damaged, Offsets
+from kcompact.compare.scan import ComparedRange, Damaged, Mask, Offsets
 from kcompact.compare.splits import aligned_splits, position_of
 from kcompact.compare.transactions import WrongTransaction, without_marker, wrong_transactions
 from kcompact.errors import CorruptBatchError, CorruptDataError
@@ -44,11 +44,13 @@ class Comparison:
     """What the replicas of a partition have shown. `bands` are those of the job, `ranges` their sums.
 
     `forks` are the offsets from which the replicas are not compared, None for those on the line of the newest leader.
-    `keys` is the number of different keys that were judged.
+    `tainted` has for each replica the ranges of offsets that damage may hide. `keys` is the number of different keys
+    that were judged.
     """
 
     replicas: tuple[Replica, ...]
     forks: tuple[int | None, ...]
+    tainted: tuple[Table, ...]
     bands: tuple[int, ...]
     batches: Table
     records: Column
@@ -80,6 +82,14 @@ class Comparison:
         """Return the offset up to which a replica is compared: its log end, or its fork."""
         end_offset, fork = self.replicas[replica].log.log_end_offset, self.forks[replica]
         return end_offset if fork is None else min(end_offset, fork)
+
+    def could_have(self, replica: int, offsets: Column) -> Mask:
+        """Return which offsets a replica is compared at, and serves: not those that damage may hide."""
+        log = self.replicas[replica].log
+        found: Mask = (log.log_start_offset <= offsets) & (offsets < self.end_of(replica))
+        for first, end in self.tainted[replica].tolist():
+            found &= (offsets < first) | (offsets >= end)
+        return found
 
     def is_unreplicated(self, replica: int) -> bool:
         """Return whether what a replica has from its fork on was above each high watermark of its line: not committed.
@@ -213,6 +223,7 @@ class _Reading:
         found = Comparison(
             replicas=self._replicas,
             forks=self._forks,
+            tainted=tuple(tainted),
             bands=self._bands,
             batches=np.zeros((len(self._replicas), 2), np.int64),
             records=np.zeros(len(self._replicas), np.int64),

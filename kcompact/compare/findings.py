@@ -202,48 +202,50 @@ _Part = tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...] | None, WrongKey
 
 
 def _classified(found: Comparison, case: Case, keys: WrongKeys) -> Iterator[_Part]:
-    """Yield what the keys of a case prove, for each set of replicas that hold the newest record."""
-    replica, certainty = case.replica, Certainty.LIKELY if case.is_transactional else Certainty.PROVEN
-    for holders in np.unique(keys.rows[:, HOLDERS]).tolist():
-        rows = keys.rows[keys.rows[:, HOLDERS] == holders]
-        # The holders of the keys that are counted only are not known. They count as those of the first key.
-        left_out = keys.keys - len(keys.rows) if holders == keys.rows[0, HOLDERS] else 0
+    """Yield what the keys of a case prove, for each set of replicas that hold the newest record, and that lack it."""
+    replica, holders = case.replica, keys.rows[:, HOLDERS]
+    lackers = np.zeros(len(holders), np.int64)
+    for number in range(len(found.replicas)):
+        lacks = found.could_have(number, keys.rows[:, NEWEST]) & (holders >> number & 1 == 0)
+        lackers |= lacks.astype(np.int64) << number
+    sides = np.column_stack((holders, lackers))
+    for side in np.unique(sides, axis=0):
+        rows = keys.rows[(sides == side).all(axis=1)]
+        # The replicas of the keys that are counted only are not known. They count as those of the first key.
+        left_out = keys.keys - len(keys.rows) if np.array_equal(side, sides[0]) else 0
         part = WrongKeys(len(rows) + left_out, rows)
+        members = _members(int(side[0]))
+        more_lack = int(side[1]).bit_count() - len(members)
+        certainty = Certainty.PROVEN
+        if case.is_transactional:  # An ABORT that is gone may have ended the newest record: only the number can tell.
+            certainty = Certainty.LIKELY if more_lack < 0 else Certainty.UNDECIDED
         match case.wrong:
             case Wrong.RESURRECTED:
-                right = _members(holders) if certainty is Certainty.PROVEN else None
+                right = members if certainty is Certainty.PROVEN else None
                 yield Kind.RESURRECTED_KEY, (replica,), certainty, right, part
             case Wrong.STALE:
-                yield from _by_hole(found, case, holders, part, Kind.STALE_VALUE, certainty)
-            case Wrong.DELETED:
-                yield from _by_hole(found, case, holders, part, Kind.LOST_KEY, certainty)
-            case Wrong.ABSENT:
-                yield from _absent(found, case, holders, part)
+                hole = found.last_hole(0, found.end_of(replica))
+                # With a hole above the newest one that may be wrong too.
+                for is_above, its in _split_at(part, -1 if hole is None else hole):
+                    right = members if is_above and certainty is Certainty.PROVEN else None
+                    yield Kind.STALE_VALUE, (replica,), certainty, right, its
+            case Wrong.ABSENT | Wrong.DELETED:
+                yield from _absent(found, case, members, part, more_lack=more_lack)
             case Wrong.WILL_RESURRECT:
                 yield Kind.BEHIND_WILL_RESURRECT, (replica,), Certainty.LIKELY, None, part
 
 
-def _by_hole(
-    found: Comparison, case: Case, holders: int, keys: WrongKeys, kind: Kind, certainty: Certainty
+def _absent(
+    found: Comparison, case: Case, members: tuple[int, ...], keys: WrongKeys, *, more_lack: int
 ) -> Iterator[_Part]:
-    """Yield keys whose older record is wrong whatever was above it; with a hole there the newest may be wrong too."""
-    hole = found.last_hole(0, found.end_of(case.replica))
-    for is_above, part in _split_at(keys, -1 if hole is None else hole):
-        right = _members(holders) if is_above and certainty is Certainty.PROVEN else None
-        yield kind, (case.replica,), certainty, right, part
+    """Yield keys of which a replica has nothing, or an older tombstone, and `members` have the newest record.
 
-
-def _absent(found: Comparison, case: Case, holders: int, keys: WrongKeys) -> Iterator[_Part]:
-    """Yield keys of which a replica has nothing: a tombstone above them may have come and gone, where a hole is."""
-    replica, end_offset, members = case.replica, found.end_of(case.replica), _members(holders)
+    A tombstone above them may have come and gone, where a hole is. Whether it has, or the others have lost the key,
+    only their number tells: so many more replicas lack it than have it.
+    """
+    replica, end_offset = case.replica, found.end_of(case.replica)
     holders_end = max(found.end_of(number) for number in members)
-    # Whether a tombstone has come and gone, or the others have lost the key, only their number tells.
-    lackers = [
-        number
-        for number, each in enumerate(found.replicas)
-        if number not in members and each.log.log_start_offset <= int(keys.rows[0, NEWEST]) < found.end_of(number)
-    ]
-    by_number = Certainty.LIKELY if len(lackers) > len(members) else Certainty.UNDECIDED
+    by_number = Certainty.LIKELY if more_lack > 0 else Certainty.UNDECIDED
     if holders_end < end_offset and found.last_hole(holders_end, end_offset) is not None:
         yield Kind.BEHIND_WILL_RESURRECT, members, by_number, None, keys
         return

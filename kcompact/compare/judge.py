@@ -26,6 +26,7 @@ from kcompact.clean.stages import Stages
 from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, CompareJob
 from kcompact.compare.scan import ComparedRange, Mask, scan_replicas
 from kcompact.format.block import unpack_table
+from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.rows import Merger
@@ -117,8 +118,11 @@ def judge_keys(job: CompareJob, blocks: Iterable[bytes]) -> JudgedKeys:
                 for rows in (each for each in found if each.band > band and replica in each.replicas):
                     later[rows.keys, replica] = rows.refs
                 superseded = newest.max(axis=1) < doubtful
-                for rows in (each for each in found if band < each.band < log.known_band):
-                    superseded[rows.keys] = True
+                for rows in (each for each in found if band < each.band):
+                    # The line that it follows has the key again, where it is truncated.
+                    is_fetched = any(job.replicas[each].fork_offset > log.fork_offset for each in rows.replicas)
+                    if rows.band < log.known_band or is_fetched:
+                        superseded[rows.keys] = True
                 wrong |= dict(_judged(job, replica, newest, later[:, replica] >= 0, superseded))
     for replica, log in enumerate(job.replicas):
         if log.end_band < max(each.end_band for each in job.replicas):
@@ -138,20 +142,21 @@ def _judged_to_come(job: CompareJob, replica: int, newest: Table, doubtful: Colu
     own, top = newest[:, replica], newest.max(axis=1)
     end_ref = _end_of(job, replica) - job.first_offset << REF_SHIFT
     offsets = (top >> REF_SHIFT) + job.first_offset
+    own_offsets = (own >> REF_SHIFT) + job.first_offset
     is_deleted = (own >= 0) & (own & TOMBSTONE == 0) & (top & TOMBSTONE != 0) & (top >= end_ref) & (own > doubtful)
     droppers = np.zeros(len(newest), np.int64)
     for other in [job.leader] if job.leader is not None else range(len(job.replicas)):
-        if job.replicas[other].start_offset > _end_of(job, replica):
-            continue  # It would be emptied and begin there, so nothing of it comes back.
         has_dropped = (newest[:, other] < end_ref) & (offsets < _end_of(job, other))
+        # A follower takes over the log start of its leader.
+        has_dropped &= job.replicas[other].start_offset <= own_offsets
         for first, end in job.replicas[other].tainted.tolist():
             has_dropped &= (offsets < first) | (offsets >= end)
         droppers |= has_dropped.astype(np.int64) << other
     rows = np.flatnonzero(is_deleted & (droppers != 0))
     if len(rows):
-        own_offsets = (own[rows] >> REF_SHIFT) + job.first_offset
-        table = np.column_stack((own_offsets, own_offsets, np.full(len(rows), 1 << replica)))
-        first_rows = table[np.argsort(own_offsets, kind="stable")][:MOST_ROWS]
+        its_offsets = own_offsets[rows]
+        table = np.column_stack((its_offsets, its_offsets, np.full(len(rows), 1 << replica)))
+        first_rows = table[np.argsort(its_offsets, kind="stable")][:MOST_ROWS]
         case = Case(replica, Wrong.WILL_RESURRECT, is_transactional=False, has_later=False)
         yield case, WrongKeys(len(rows), first_rows)
 
@@ -218,9 +223,12 @@ def _judged(
     is_transactional = (top & TRANSACTIONAL != 0) | ((own >= 0) & (own & TRANSACTIONAL != 0))
     others = newest[rows]
     agrees = others >> REF_SHIFT == top[:, None] >> REF_SHIFT
-    ends = np.array([_end_of(job, other) for other in range(len(job.replicas))])
+    # What damage may hide is not nothing.
+    ends = [
+        min(_end_of(job, other), *each.tainted[:, 0].tolist(), MAX_OFFSET) for other, each in enumerate(job.replicas)
+    ]
     has_nothing = (others < 0) | (others & TOMBSTONE != 0)
-    agrees |= (top[:, None] & TOMBSTONE != 0) & has_nothing & (offsets[:, None] < ends)
+    agrees |= (top[:, None] & TOMBSTONE != 0) & has_nothing & (offsets[:, None] < np.array(ends))
     holders = (agrees << np.arange(newest.shape[1])).sum(axis=1)
     own_offsets = np.where(own < 0, -1, (own >> REF_SHIFT) + job.first_offset)
     table = np.column_stack((offsets, own_offsets, holders)).astype(np.int64)

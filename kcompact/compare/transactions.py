@@ -254,17 +254,22 @@ def _unended(
     tainted: Sequence[Table],
     last_hole: LastHole,
 ) -> Iterator[WrongTransaction]:
-    """Yield the transactions that are open in a replica, and that another one has ended and removed.
+    """Yield the transactions without a marker in any replica that another one has ended and removed.
 
     No cleaner removes data of an open transaction. So whoever ends above the data and lacks it has had the marker,
-    unless its segment is empty: it may be cut off.
+    unless its segment is empty: it may be cut off. Where the replica does not have it open, its broker has had the
+    marker too, and a cleaner has dropped it before the data: it did not know that the transaction was aborted.
     """
     replica, (table, union, _) = replicas[number], data[number]
     for producer_id in np.unique(table[union < 0, c.TXN_PRODUCER_ID]).tolist():
-        if not replica.is_open(producer_id):
-            continue
+        is_open = replica.is_open(producer_id)
         batches = table[(union < 0) & (table[:, c.TXN_PRODUCER_ID] == producer_id)]
-        first_offset, last_offset = int(batches[0, c.TXN_BASE_OFFSET]), int(batches[-1, c.TXN_LAST_OFFSET])
+        if not is_open:
+            is_served = batches[:, c.TXN_LAST_OFFSET] >= replica.log.log_start_offset
+            batches = batches[is_served & (batches[:, c.TXN_KIND] == c.DATA)]
+            if not len(batches):
+                continue
+        first_offset = int(batches[0, c.TXN_BASE_OFFSET])
         enders = [
             other
             for other, its in enumerate(replicas)
@@ -278,11 +283,13 @@ def _unended(
         if not enders:
             continue
         end_offset, most = end_offsets[number], max(end_offsets[other] for other in enders)
-        is_below = last_hole(last_offset + 1, min(end_offset, most)) is not None
-        is_above = most > end_offset and last_hole(end_offset, most) is not None
+        is_above = is_open and most > end_offset and last_hole(end_offset, most) is not None
+        fault = Fault.ABORTED_SERVED
+        if is_open:
+            fault = Fault.WILL_HANG if is_above else Fault.HANGING
         yield WrongTransaction(
             replica=number,
-            fault=Fault.WILL_HANG if is_above and not is_below else Fault.HANGING,
+            fault=fault,
             producer_id=producer_id,
             first_offset=first_offset,
             marker_offset=-1,

@@ -16,7 +16,7 @@ from kcompact.compare.pairs import PairedPartition, Side
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.engine.in_process import InProcess
 from kcompact.format.batch import Record, build
-from kcompact.format.properties import MetaProperties, encode_uuid
+from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties, encode_uuid
 from kcompact.log.directory import partition_of, read_log_dir
 from tests.support import examples, log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, flip
@@ -87,3 +87,13 @@ def answer(directories: Sequence[Path]) -> ComparedPartition:
     paired = PairedPartition(topic_partition=partition, replicas=tuple(enumerate(directories)))
     log_dirs = [read_log_dir(each.parent) for each in directories]
     return compare_partition(paired, sides, log_dirs, InProcess(parallelism=1), problems=[None] * len(directories))
+
+
+def written(home: Path, *texts: str) -> list[Path]:
+    """Write a log directory for each text, of a broker that was shut down cleanly; return those of the partition."""
+    directories = []
+    for number, text in enumerate(texts):
+        spec = log_dsl.parse(text if text.startswith("log ") else f"log\n{text}")
+        directories.append(log_writer.write(spec, home / str(number)))
+        (home / str(number) / CLEAN_SHUTDOWN_FILE).touch()
+    return directories

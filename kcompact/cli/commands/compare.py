@@ -73,7 +73,8 @@ def command(
       kcompact compare --report replicas.html /mnt/broker1/kafka /mnt/broker2/kafka
       kcompact compare --json A B | jq '.partitions[] | select(.verdict == "different").topic'
     """
-    from kcompact.compare.before_start import actions_before_start
+    from kcompact.compare.answer import DIFFERENT_EXIT_CODE
+    from kcompact.compare.before_start import Action, actions_before_start
     from kcompact.compare.pairs import pair
     from kcompact.plan.walk import gravest_exit_code
     from kcompact.report.file import require_libraries, require_writable
@@ -92,7 +93,9 @@ def command(
         _write_page(answer, file)
     lost = delivered(lambda: _show(answer, as_json=as_json), only_reads=True)
     _tell(answer)
-    return gravest_exit_code([*(partition.exit_code for partition in partitions), pairs.exit_code]) or lost
+    codes = [*(partition.exit_code for partition in partitions), pairs.exit_code]
+    codes += [DIFFERENT_EXIT_CODE for each in actions or () if each.action is Action.MOVE_AWAY]
+    return gravest_exit_code(codes) or lost
 
 
 class _Answer(NamedTuple):

@@ -11,20 +11,9 @@ from kcompact.compare import judge
 from kcompact.compare.answer import ComparedPartition, Verdict
 from kcompact.compare.findings import Certainty, Kind
 from kcompact.format.names import log_name
-from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
-from tests.support.log_dsl import parse
-from tests.support.log_writer import write
-from tests.support.replica_logs import answer
+from tests.support.replica_logs import answer, written
 
 START = "log-start-offset-checkpoint"
-
-
-def written(home: Path, *texts: str) -> list[Path]:
-    """Write a log directory for each text, of a broker that was shut down cleanly."""
-    directories = [write(parse(f"log\n{text}"), home / str(number)) for number, text in enumerate(texts)]
-    for directory in directories:
-        (directory.parent / CLEAN_SHUTDOWN_FILE).touch()
-    return directories
 
 
 def compared(home: Path, *texts: str) -> ComparedPartition:
