@@ -18,7 +18,7 @@ from kcompact import kernels
 from kcompact.clean.job import Split
 from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count
 from kcompact.clean.stages import Executor
-from kcompact.compare.epochs import forks_of
+from kcompact.compare.epochs import Line, lines_of
 from kcompact.compare.job import ComparedLog, CompareJob
 from kcompact.compare.judge import COMPARING, Case, JudgedKeys, WrongKeys
 from kcompact.compare.replica import Replica, files_of
@@ -43,13 +43,13 @@ _ROW_BYTES = 8 * KEY_COLUMNS
 class Comparison:
     """What the replicas of a partition have shown. `bands` are those of the job, `ranges` their sums.
 
-    `forks` are the offsets from which the replicas are not compared, None for those on the line of the newest leader.
+    `lines` say from which offset on a replica is not compared, because it leaves the line of the newest leader.
     `tainted` has for each replica the ranges of offsets that damage may hide. `keys` is the number of different keys
     that were judged.
     """
 
     replicas: tuple[Replica, ...]
-    forks: tuple[int | None, ...]
+    lines: tuple[Line, ...]
     tainted: tuple[Table, ...]
     bands: tuple[int, ...]
     batches: Table
@@ -69,6 +69,11 @@ class Comparison:
     transactions: list[WrongTransaction] = field(default_factory=list)
 
     @property
+    def forks(self) -> tuple[int | None, ...]:
+        """Where each replica forks, None for those on the line of the newest leader."""
+        return tuple(line.fork for line in self.lines)
+
+    @property
     def fork_offset(self) -> int | None:
         """The first offset at which a replica forks, None without a fork."""
         return min((fork for fork in self.forks if fork is not None), default=None)
@@ -79,9 +84,8 @@ class Comparison:
         return tuple(number for number, fork in enumerate(self.forks) if fork is not None)
 
     def end_of(self, replica: int) -> int:
-        """Return the offset up to which a replica is compared: its log end, or its fork."""
-        end_offset, fork = self.replicas[replica].log.log_end_offset, self.forks[replica]
-        return end_offset if fork is None else min(end_offset, fork)
+        """Return the offset up to which a replica is compared: its log end, or where it leaves the line."""
+        return min(self.replicas[replica].log.log_end_offset, self.lines[replica].end_offset)
 
     def could_have(self, replica: int, offsets: Column) -> Mask:
         """Return which offsets a replica is compared at, and serves: not those that damage may hide."""
@@ -127,8 +131,10 @@ def compare_replicas(
     result. Raises RefusedError, StorageError, ScratchSpaceError, EngineError.
     """
     replicas = tuple(map(Replica.read, logs))
-    forks = forks_of(
-        [each.epochs for each in replicas], [bool(each.wrong_epochs or each.wrong_offsets) for each in replicas]
+    lines = lines_of(
+        [each.epochs for each in replicas],
+        [bool(each.wrong_epochs or each.wrong_offsets) for each in replicas],
+        [each.high_watermark for each in replicas],
     )
     known = [
         Damaged(number, problem.file, 0, logs[number].log_end_offset, logs[number].log_end_offset, problem)
@@ -136,7 +142,7 @@ def compare_replicas(
         if problem is not None
     ]
     known += [wrong for number, each in enumerate(replicas) for wrong in _known_damage(number, each)]
-    reading = _Reading(replicas, forks, executor, memory_bytes, split_bytes, leader)
+    reading = _Reading(replicas, lines, executor, memory_bytes, split_bytes, leader)
     damage = known
     while True:
         found = reading.run(damage)
@@ -152,20 +158,20 @@ class _Reading:
     def __init__(
         self,
         replicas: tuple[Replica, ...],
-        forks: Sequence[int | None],
+        lines: Sequence[Line],
         executor: Executor,
         memory_bytes: int | None,
         split_bytes: int | None,
         leader: int | None,
     ) -> None:
         logs = [each.log for each in replicas]
-        self._replicas, self._forks, self._executor = replicas, tuple(forks), executor
+        self._replicas, self._lines, self._executor = replicas, tuple(lines), executor
         budget_bytes = memory_bytes or default_memory_bytes()
         workers = max(1, executor.parallelism)
         files = [file for log in logs for file in files_of(log)]
         split_bytes = split_bytes or split_bytes_of(files, budget_bytes // (workers * len(logs)))
         end_offset = max(log.log_end_offset for log in logs)
-        fork_offsets = [MAX_OFFSET if fork is None else fork for fork in forks]
+        fork_offsets = [line.end_offset for line in lines]
         bounds = {offset for log in logs for offset in (log.log_start_offset, log.log_end_offset)}
         bounds |= {each.known_offset for each in replicas}
         self._bands = tuple(sorted(each for each in {*bounds, *fork_offsets, end_offset} if 0 < each <= end_offset))
@@ -222,7 +228,7 @@ class _Reading:
         by_number = {each.number: each for each in scanned}
         found = Comparison(
             replicas=self._replicas,
-            forks=self._forks,
+            lines=self._lines,
             tainted=tuple(tainted),
             bands=self._bands,
             batches=np.zeros((len(self._replicas), 2), np.int64),

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import Table
 from kcompact.kernels import columns as c
 
@@ -75,39 +76,80 @@ def add_epochs(runs: list[EpochRun], table: Table) -> None:
     runs += others
 
 
-def fork_of(one: Sequence[EpochRun], other: Sequence[EpochRun]) -> int | None:
-    """Return the first offset from which two replicas may have different records, None if nothing contradicts.
+class Line(NamedTuple):
+    """Where a replica leaves the line of the newest leader.
 
-    Without a contradiction the shorter one is a part of the longer one.
+    `fork`: it contradicts the line from this offset on. `doubt`: none on the line has what it has from this offset on,
+    and a newer leader may have begun below that. Both are None where it is on the line.
     """
-    oldest = min((epoch for pair in ((one, other), (other, one)) for epoch in _contradicted(*pair)), default=None)
-    if oldest is None:
+
+    fork: int | None = None
+    doubt: int | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The offset up to which the replica is compared, if it has as much."""
+        ends = [each for each in self if each is not None]
+        return min(ends, default=MAX_OFFSET)
+
+
+def fork_of(one: Sequence[EpochRun], other: Sequence[EpochRun]) -> range | None:
+    """Return the offsets at which two replicas can fork, None if nothing contradicts.
+
+    Where an epoch begins is not known when a cleaner has removed its first records: somewhere after the last record of
+    the epoch before. Without a contradiction the shorter one is a part of the longer one.
+    """
+    contradictions = [*_contradicted(one, other), *_contradicted(other, one)]
+    if not contradictions:
         return None
+    oldest = min(epoch for epoch, _ in contradictions)
     in_both = {run.epoch for run in one} & {run.epoch for run in other}
     common = max((epoch for epoch in in_both if epoch <= oldest), default=NO_EPOCH)
-    return min(run.first_offset for run in (*one, *other) if run.epoch > common)
+    first = min(run.first_offset for run in (*one, *other) if run.epoch > common)
+    ends = {last_offset(runs, common) + 1 for runs in (one, other)}
+    return range(min(first, *ends) if len(ends) > 1 else first, min(offset for _, offset in contradictions) + 1)
 
 
-def forks_of(epochs: Sequence[list[EpochRun]], are_damaged: Sequence[bool]) -> list[int | None]:
-    """Return where each replica leaves the line of the newest leader, None for those that are on it.
+def last_offset(runs: Sequence[EpochRun], epoch: int) -> int:
+    """Return the last offset of an epoch or an older one, -1 without any."""
+    return max((run.last_offset for run in runs if run.epoch <= epoch), default=-1)
 
-    Replicas whose epochs are damaged do not make the line: what is left of their epochs may be wrong too.
+
+def lines_of(
+    epochs: Sequence[list[EpochRun]], are_damaged: Sequence[bool], high_watermarks: Sequence[int]
+) -> list[Line]:
+    """Return where each replica leaves the line of the newest leader.
+
+    Below its own high watermark a replica has what was committed, so a fork that can be there is not below it. Replicas
+    whose epochs are damaged do not make the line: what is left of their epochs may be wrong too.
     """
-    forks: list[int | None] = [None] * len(epochs)
+    found = [Line()] * len(epochs)
     line: list[int] = []
     newest = [max((run.epoch for run in runs), default=NO_EPOCH) for runs in epochs]
     for number in sorted(range(len(epochs)), key=lambda each: (are_damaged[each], -newest[each], epochs[each])):
-        found = [fork for other in line if (fork := fork_of(epochs[other], epochs[number])) is not None]
-        if found:
-            forks[number] = min(found)
-        else:
-            line.append(number)
-    return forks
+        own, high_watermark = epochs[number], high_watermarks[number]
+        forks = [fork for other in line if (fork := fork_of(epochs[other], own)) is not None]
+        if forks:
+            offset = min(fork.start for fork in forks)
+            is_lawful = high_watermark < min(fork.stop for fork in forks)
+            found[number] = Line(fork=max(offset, high_watermark) if is_lawful else offset)
+            continue
+        newer = [other for other in line if newest[other] > newest[number] and not are_damaged[other]]
+        if own and newer:
+            # What one on the line has of these epochs is on the line.
+            shared = max(
+                min(last_offset(epochs[other], newest[number]) + 1, found[other].end_offset) for other in newer
+            )
+            doubt = max(high_watermark, shared)
+            if doubt <= own[-1].last_offset:
+                found[number] = Line(doubt=doubt)
+        line.append(number)
+    return found
 
 
-def _contradicted(newer: Sequence[EpochRun], older: Sequence[EpochRun]) -> Iterator[int]:
-    """Yield the epochs of `older` that reach above the start of a newer epoch of `newer`."""
+def _contradicted(newer: Sequence[EpochRun], older: Sequence[EpochRun]) -> Iterator[tuple[int, int]]:
+    """Yield the epochs of `older` that reach above the start of a newer epoch of `newer`, each with that start."""
     for run in older:
         following = bisect_right(newer, run.epoch, key=attrgetter("epoch"))
         if following < len(newer) and newer[following].first_offset <= run.last_offset:
-            yield run.epoch
+            yield run.epoch, newer[following].first_offset

@@ -39,7 +39,62 @@ snapshot 27: pid=7 epoch=0 seq=0 last=15 at=09:00"""
 WITHOUT_MARKER = CLEANED.replace("z=1\n", "z=1 [k=2@15]@15(pid=7 seq=0 txn)\n").replace("2: q", "16: q")
 SINCE_10 = "log start=10\n0: p=1 s=1@11\n13: q=1@40"
 
+NEW_LEADER = """log hw=12
+0: x=1(leader=1) y=1(leader=1)
+2: a=9@7(leader=3) b=1(leader=3)
+9: c=1(leader=3)"""
+"""It began epoch 3 at offset 2, and has cleaned its first records."""
+COMMON = "0: x=1(leader=1) y=1(leader=1)"
+TRANSACTION = """log hw=16
+0: x=1(leader=1) [m=1](leader=1 pid=7 seq=0 txn)
+2: a=9@7(leader=3) [commit@8]@8(leader=3 pid=7) b=1@9(leader=3)
+10: c=1(leader=3)
+11:
+snapshot 11: pid=7 epoch=0 seq=0 last=1 at=09:00"""
+OWN_MARKER = """log hw=2
+0: x=1(leader=1) [m=1](leader=1 pid=7 seq=0 txn) [MARKER@2]@2(leader=2 pid=7)
+3:
+snapshot 3: pid=7 epoch=0 seq=0 last=1 at=09:00"""
+
 HISTORIES = {
+    # The last replica led in epoch 2 and crashed with a tail that nobody had fetched: its high watermark is 2.
+    **{
+        f"hidden-fork-{name}": History(
+            logs=(NEW_LEADER, NEW_LEADER, f"log hw=2\n{COMMON} {tail}"), told=(), actions=(KEEP, KEEP, KEEP)
+        )
+        for name, tail in {
+            "value": "x=2(leader=2)",
+            "tombstone": "x=~(leader=2)",
+            "keys": " ".join(f"k{number}=1(leader=2)" for number in range(5)),
+        }.items()
+    },
+    **{
+        f"hidden-fork-{marker}": History(
+            logs=(TRANSACTION, OWN_MARKER.replace("MARKER", marker) + entry), told=(), actions=(KEEP, KEEP)
+        )
+        for marker, entry in {"commit": "", "abort": "\ntxnindex 0: pid=7 first=1 last=2 stable=3"}.items()
+    },
+    "the-fork-is-below-the-first-record-of-the-new-leader": History(
+        logs=(NEW_LEADER, f"log hw=2\n{COMMON} x=2(leader=1) " + " ".join(f"k{each}=1(leader=1)" for each in range(5))),
+        told=((Kind.UNREPLICATED_TAIL, (1,), PROVEN, None),),
+        actions=(KEEP, KEEP),
+    ),
+    "the-common-epoch-was-cleaned-away": History(
+        logs=(
+            "log hw=12\n0: p=9@7(leader=1) q=1@8(leader=1)\n9: a=1(leader=1)",
+            "log hw=3\n0: p=1(leader=0) p=2(leader=0) q=1(leader=0) "
+            + " ".join(f"p={each}(leader=0)" for each in range(3, 7))
+            + " q=2(leader=0)",
+        ),
+        told=((Kind.UNREPLICATED_TAIL, (1,), PROVEN, None),),
+        actions=(KEEP, KEEP),
+    ),
+    # By its high watermark x=2 was committed. So a new leader without it has lost it.
+    "a-committed-record-that-the-new-leader-lacks": History(
+        logs=(NEW_LEADER, f"log hw=3\n{COMMON} x=2(leader=2)"),
+        told=((Kind.STALE_VALUE, (0,), PROVEN, None),),
+        actions=(MOVE, KEEP),
+    ),
     # Replica 3 missed the ABORT at 16. The COMMIT at 25 of the same producer makes k=2 look committed there.
     "most-have-had-an-abort": History(
         logs=(ENDED, ENDED, ENDED, MISSED_ABORT),
