@@ -203,7 +203,14 @@ class _Comparison:
         differs, contradicts = np.zeros(len(held), np.bool_), np.zeros(len(held), np.bool_)
         shared = np.flatnonzero(holders > 1)
         if len(shared):
-            differs[shared], contradicts[shared] = self._compare_shared(parts, batches.chosen(shared))
+            differs[shared], contradicts[shared] = self._compare_shared(batches.chosen(shared))
+        # A cleaner gives an old batch another last offset, so the others of the window may have the same records.
+        is_alone = holders < len(parts)
+        to_compare = differs & ~contradicts
+        if (is_alone & ~batches.are_new).any():
+            to_compare |= is_alone
+        if to_compare.any():
+            self._compare_contents(parts, batches.chosen(np.flatnonzero(to_compare)))
         contradicts |= overlap
         masks = held @ (1 << np.array(batches.replicas))
         is_first = held & (np.cumsum(held, axis=1) == 1)
@@ -215,7 +222,7 @@ class _Comparison:
             self._collect(parts[replica], replica, to_collect)
         self._in_doubt = self._in_doubt[:0]
 
-    def _compare_shared(self, parts: dict[int, Part], batches: _Batches) -> tuple[Mask, Mask]:
+    def _compare_shared(self, batches: _Batches) -> tuple[Mask, Mask]:
         """Compare batches that several replicas have, and return which of them have other bytes, and which contradict.
 
         Whose record is wrong is not known where records contradict. So such records are no replica's.
@@ -232,8 +239,12 @@ class _Comparison:
             chosen = batches.chosen(rebuilt)
             for why, is_so in chosen.reasons():
                 found.rebuilt[why] = found.rebuilt.get(why, 0) + int(np.count_nonzero(is_so))
-            self._compare_contents(parts, chosen)
         return differs, contradicts
+
+    def _is_damaged(self, replica: int, offset: int) -> bool:
+        """Return whether an offset is damaged in a replica."""
+        tainted = self._job.replicas[replica].tainted
+        return bool(np.any((tainted[:, 0] <= offset) & (offset < tainted[:, 1])))
 
     def _is_tainted(self, offsets: Column) -> Mask:
         """Return which offsets are damaged in a replica."""
@@ -288,7 +299,11 @@ class _Comparison:
         in_doubt = []
         for offset in np.unique(offsets[1:][is_other]).tolist():
             holders = range(*np.searchsorted(offsets, (offset, offset + 1)).tolist())
-            there = [(int(replicas[each]), parts[int(replicas[each])].run.record(int(rows[each]))) for each in holders]
+            there = [
+                (replica, parts[replica].run.record(int(rows[each])))
+                for each in holders
+                if not self._is_damaged(replica := int(replicas[each]), offset)
+            ]
             groups = _alike(there)
             if len(groups) > 1:
                 largest = max(groups, key=len)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from kcompact.compare import judge
 from kcompact.compare.answer import ComparedPartition, Verdict
 from kcompact.compare.findings import Certainty, Kind
+from kcompact.format.codec import Codec, compress
 from kcompact.format.names import log_name
+from tests.support.mutants import legacy_entry
 from tests.support.replica_logs import answer, written
 
 START = "log-start-offset-checkpoint"
@@ -228,3 +231,35 @@ def test_the_keys_of_a_batch_with_a_wrong_epoch_are_nobodys(tmp_path: Path) -> N
         "0: a=1(leader=1) c=1@2(leader=1)\n3: d=1(leader=2)",
     )
     assert [(kind, replicas) for kind, replicas, _, _ in told(found)] == [(Kind.CORRUPT_COPY, (0,))]
+
+
+TIME = 1_704_099_600_000
+
+
+def wrapped(magic: int, *records: tuple[int, bytes, bytes]) -> bytes:
+    """Return a compressed old message with some records."""
+    first, last = records[0][0], records[-1][0]
+    inner = b"".join(
+        legacy_entry(offset - (first if magic else 0), key, value, magic=magic, timestamp=TIME)
+        for offset, key, value in records
+    )
+    value = compress(Codec.GZIP, inner, magic=magic)
+    return legacy_entry(last, None, value, magic=magic, attributes=Codec.GZIP, timestamp=TIME)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["others-cleaned", "rotten-one-cleaned"])
+@pytest.mark.parametrize("is_rotten", [False, True], ids=["sound", "rotten"])
+def test_rot_in_old_messages_is_seen_whatever_was_cleaned_of_them(
+    magic: int, is_cleaned: bool, is_rotten: bool, tmp_path: Path
+) -> None:
+    """A cleaner gives a compressed old message the offset of the last record that it keeps."""
+    directories = written(tmp_path, *["0: a=1"] * 3)
+    for number, directory in enumerate(directories):
+        records = [(0, b"a", b"rot" if is_rotten and number == 0 else b"1"), (1, b"b", b"1"), (2, b"c", b"1")]
+        kept = records[:2] if (number == 0) == is_cleaned else records
+        shutil.rmtree(directory)
+        directory.mkdir()
+        (directory / log_name(0)).write_bytes(wrapped(magic, *kept) + wrapped(magic, (3, b"c", b"2")))
+    expected = [(Kind.CONTENT_DIFFERS, (0,), Certainty.LIKELY, (0,))] if is_rotten else []
+    assert told(answer(directories)) == expected
