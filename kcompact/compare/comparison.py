@@ -27,7 +27,7 @@ from kcompact.compare.splits import aligned_splits, position_of
 from kcompact.compare.transactions import WrongTransaction, without_marker, wrong_transactions
 from kcompact.errors import CorruptBatchError, CorruptDataError
 from kcompact.format.limits import batch_memory_bytes
-from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
+from kcompact.format.names import Suffix, parse_file_name
 from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import KEY_COLUMNS, Column, Table
 from kcompact.kernels import columns as c
@@ -273,19 +273,19 @@ def _not_committed(replicas: Sequence[Replica], fork_offsets: Sequence[int]) -> 
     """Return for each replica the base offsets of the aborted and open batches, and of those that may be aborted.
 
     The markers of all replicas count, below their forks: one may have a marker that another has missed, or has not yet.
+    Of what a replica has above its fork only its own markers say how it ended.
     """
-    forked = list(zip(replicas, fork_offsets, strict=True))
     without = np.unique(np.concatenate(without_marker(replicas)))
-    on_line = TransactionEnds.of_tables([each.transactions_below(fork) for each, fork in forked])
+    below = [each.transactions_below(fork) for each, fork in zip(replicas, fork_offsets, strict=True)]
+    on_line = TransactionEnds.of_tables(below)
     excluded, unknown = [], []
-    for replica, fork_offset in forked:
-        ends = on_line
-        if fork_offset < MAX_OFFSET:  # Above its fork only its own markers count.
-            others = (each.transactions_below(min(fork_offset, fork)) for each, fork in forked if each is not replica)
-            ends = TransactionEnds.of_tables([replica.transactions, *others])
+    for replica, fork_offset in zip(replicas, fork_offsets, strict=True):
         data = replica.transactions[replica.transactions[:, c.TXN_KIND] >= c.EMPTY_DATA]
-        offsets = data[:, c.TXN_BASE_OFFSET]
-        is_committed = ends.of_transactional(data[:, c.TXN_PRODUCER_ID], offsets) == Outcome.COMMITTED
+        ids, offsets = data[:, c.TXN_PRODUCER_ID], data[:, c.TXN_BASE_OFFSET]
+        own = TransactionEnds.of_tables([replica.transactions])
+        is_committed = on_line.of_transactional(ids, offsets) == Outcome.COMMITTED
+        is_above = offsets >= fork_offset
+        is_committed[is_above] = own.of_transactional(ids[is_above], offsets[is_above]) == Outcome.COMMITTED
         is_unknown = np.isin(offsets, without)
         excluded.append(np.sort(offsets[~is_committed & ~is_unknown]))
         unknown.append(np.sort(offsets[is_unknown]))

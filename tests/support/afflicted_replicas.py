@@ -119,6 +119,30 @@ def unreplicated_tail(partition: SimulatedPartition, victim: int, chance: random
     return Done(f"{crashed.end - end} records")
 
 
+def cleaned_tail(partition: SimulatedPartition, victim: int, chance: random.Random) -> Done | None:
+    """As `unreplicated_tail`, with keys of others in the tail, and cleaners that remove where the new epoch began."""
+    for each in partition.replicas:
+        each.is_online = True
+    partition.replicate()
+    partition.lead(victim)
+    crashed, committed = partition.replicas[victim], partition.end
+    keys = sorted({line.key for line in partition.truth})
+    if not keys:
+        return None
+    crashed.is_online = False
+    for _ in range(chance.choice([1, 2, 5])):
+        record = Record(crashed.end, partition.now_ms, chance.choice(keys), chance.choice([None, b"tail", b"x" * 99]))
+        crashed.append(build([record], partition_leader_epoch=partition.epoch))
+    crashed.high_watermark = committed
+    partition.lead_unclean((victim + 1) % partition.count)
+    write_some(partition, chance.choice([5, 15, 30]))
+    for _ in range(chance.choice([1, 2, 3])):  # Nothing has expired: the crashed one is not away for long.
+        for number in range(partition.count):
+            if number != victim and chance.random() < 0.8:
+                partition.clean(number)
+    return Done(f"{crashed.end - committed} records")
+
+
 def unclean_election(partition: SimulatedPartition, victim: int, chance: random.Random) -> Done | None:
     """What the leader had written was committed. It crashes, and one leads that has not fetched it."""
     done = unreplicated_tail(partition, victim, chance)
@@ -259,7 +283,7 @@ def other_content(partition: SimulatedPartition, victim: int, chance: random.Ran
     known = [[data for data in each.batches() if is_plain(data)] for each in partition.replicas]
     offsets = [{record.offset for data in own for record in records(data) if record.value} for own in known]
     others = [number for number in range(partition.count) if number != victim]
-    shared = sorted(offsets[victim] & set.union(*(offsets[each] for each in others)))
+    shared = sorted(offset for offset in offsets[victim] if any(offset in offsets[each] for each in others))
     if not shared:
         return None
     offset = chance.choice(shared)
@@ -309,6 +333,7 @@ def missing_marker(partition: SimulatedPartition, victim: int, chance: random.Ra
 AFFLICTIONS: dict[str, Callable[[SimulatedPartition, int, random.Random], Done | None]] = {
     "nothing": nothing,
     "unreplicated-tail": unreplicated_tail,
+    "cleaned-tail": cleaned_tail,
     "unclean-election": unclean_election,
     "lost-tail": lost_tail,
     "emptied-log": emptied_log,
@@ -323,12 +348,13 @@ AFFLICTIONS: dict[str, Callable[[SimulatedPartition, int, random.Random], Done |
 }
 AFTER: dict[str, Callable[[SimulatedPartition, int, random.Random], None]] = {
     "unreplicated-tail": after_crash,
+    "cleaned-tail": after_crash,
     "unclean-election": after_crash,
     "restored": after_crash,
     "lost-tail": after_lost_tail,
     "emptied-log": after_emptied_log,
 }
-LAWFUL = ("nothing", "unreplicated-tail", "fetched-anew")
+LAWFUL = ("nothing", "unreplicated-tail", "cleaned-tail", "fetched-anew")
 
 
 def rewrite(replica: Replica, change: Callable[[bytes], bytes | None]) -> None:
