@@ -126,11 +126,14 @@ def parse_meta_properties(data: bytes, *, file: str) -> MetaProperties:
     if version not in (0, 1):
         problem = f"version {quoted(properties['version'])} is unknown"
         raise CorruptCheckpointError(file=file, problem=problem, hint=NEWER_FILE)
+    directory_id = properties.get("directory.id")
+    if directory_id is not None and decode_uuid(directory_id) is None:
+        raise CorruptCheckpointError(file=file, problem=f"directory.id is {quoted(directory_id)}, which is no id")
     return MetaProperties(
         version=version,
         cluster_id=properties.get("cluster.id"),
         node_id=integer("broker.id" if version == 0 else "node.id"),
-        directory_id=properties.get("directory.id"),
+        directory_id=directory_id,
     )
 
 

@@ -50,6 +50,10 @@ _CACHED_INDEX = re.compile(r"[0-9]+_[\w-]+\.(index|timeindex|txnindex)(\.deleted
 """Rule: `RemoteIndexCache`."""
 
 
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"BZh", b"\xfd7zXZ", b"PK\x03\x04")
+"""How files of gzip, zstd, lz4, bzip2, xz and zip begin: whatever their names say."""
+
+
 class Content(StrEnum):
     """How the bytes of a file are read."""
 
@@ -151,6 +155,7 @@ def content_of(path: Path, first_bytes: bytes) -> Content:
     is_plain = parsed is not None or is_raft_file(path.name) or path.name in _PLAIN_NAMES
     is_plain = is_plain or (path.parent.name.startswith(".kcompact-") and _STAGED.fullmatch(path.name) is not None)
     is_plain = is_plain or (path.parent.name == REMOTE_INDEX_CACHE and _CACHED_INDEX.fullmatch(path.name) is not None)
+    is_plain = is_plain and not first_bytes.startswith(_COMPRESSED)
     return Content.PLAIN if is_plain or not first_bytes else Content.UNKNOWN
 
 

@@ -14,6 +14,7 @@ from kcompact.format.properties import (
     MAX_SMALL_FILE_BYTES,
     MetaProperties,
     PartitionMetadata,
+    encode_uuid,
     parse_java_properties,
     parse_meta_properties,
     parse_partition_metadata,
@@ -65,7 +66,10 @@ def test_partition_metadata_of_another_version(version: int) -> None:
     ("data", "expected"),
     [
         (KRAFT, (1, "4L6g3nShT-eMCtK--X86sw", 1, None)),
-        (KRAFT + b"directory.id=abc\n", (1, "4L6g3nShT-eMCtK--X86sw", 1, "abc")),
+        (
+            KRAFT + b"directory.id=AAAAAAAAAAAAAAAAAAAAAQ\n",
+            (1, "4L6g3nShT-eMCtK--X86sw", 1, "AAAAAAAAAAAAAAAAAAAAAQ"),
+        ),
         (b"version=0\nbroker.id=3\n", (0, None, 3, None)),
         (b"broker.id=3\n", (0, None, 3, None)),  # The first file of this kind had no version.
         (b"", (0, None, None, None)),
@@ -118,7 +122,14 @@ def test_java_properties(text: str, expected: dict[str, str]) -> None:
     assert parse_java_properties(text.encode(), file="f") == expected
 
 
-@given(st.text(), st.text())
+@pytest.mark.parametrize("directory_id", ["abc", "", "AAAA\0AAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ=A"])
+def test_a_directory_id_that_is_none_is_damage(directory_id: str) -> None:
+    """Rule: MetaProperties.Builder, which ends the broker."""
+    with pytest.raises(CorruptCheckpointError, match=r"directory\.id is "):
+        parse_meta_properties(KRAFT + f"directory.id={directory_id}\n".encode(), file="f")
+
+
+@given(st.text(), st.binary(min_size=16, max_size=16).map(encode_uuid))
 def test_meta_properties_come_back(cluster_id: str, directory_id: str) -> None:
     written = MetaProperties(version=1, cluster_id=cluster_id, node_id=1, directory_id=directory_id)
     assert parse_meta_properties(build_meta_properties(written), file="f") == written

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
+import lzma
 import os
 import shutil
 import socket
@@ -235,6 +237,17 @@ def test_an_exact_search_doubts_only_what_shows_the_key_outside_of_records(tmp_p
     statement = searched(directory, is_exact=True)
     assert statement.keys[0].outcome is Outcome.NOT_PROVEN
     assert [file.path.name for file in statement.not_proven] == ["leader-epoch-checkpoint"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=lambda pack: pack.__module__)
+def test_a_compressed_file_is_unknown_whatever_its_name_is(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    file = directory / "orders-0" / "00000000000000000000.index"
+    assert outcome(directory)[0] is Outcome.ABSENT
+    file.write_bytes(pack(KEY * 9))
+    statement = searched(directory)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert [each.path for each in statement.not_proven] == [file]
 
 
 def test_a_topic_has_all_that_is_below_its_directories(tmp_path: Path) -> None:
