@@ -19,7 +19,7 @@ from kcompact.doctor.findings import Finding, Kind, Severity
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
 from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
-from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix
+from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, is_raft_file, log_name
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
 from kcompact.inspect.small_files import small_file_problems
@@ -37,6 +37,7 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
     directory = log_dir / METADATA_DIRECTORY
     yield from _quorum_state_findings(directory)
     yield from _topic_id_findings(directory)
+    yield from _lost_log_findings(directory)
     log = None
     with suppress(KcompactError):  # Without segments there is nothing to recover.
         log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
@@ -52,6 +53,24 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
         return
     if log is None or not log.is_cut_off(damage):
         yield _metadata_finding(damage)
+
+
+def _lost_log_findings(directory: Path) -> Iterator[Finding]:
+    """Yield a finding if neither a segment nor a snapshot is left of a metadata log that was in use."""
+    names = [] if not directory.is_dir() else files_in(directory).names()
+    logs = [name for name in names if name.endswith(Suffix.LOG)]
+    # The one at offset 0 has what the directory was formatted with.
+    snapshots = [name for name in names if name.endswith(".checkpoint") and is_raft_file(name) and int(name[:20])]
+    was_in_use = any(name == QUORUM_STATE or name.endswith(Suffix.INDEX) for name in names)
+    if was_in_use and not logs and not snapshots:
+        yield Finding(
+            kind=Kind.MISSING_LOG,
+            directory=directory,
+            file=directory / log_name(0),
+            offset=0,
+            problem="is missing, and there is no snapshot: a broker that is the only controller starts with no topic, "
+            "and sets the directories of all partitions aside (-stray). One with other controllers asks them",
+        )
 
 
 def _quorum_state_findings(directory: Path) -> Iterator[Finding]:

@@ -133,6 +133,28 @@ def test_what_a_cleaning_may_have_removed_after_a_snapshot_is_not_lost(
     assert ("missing-log" in found) == is_lost, found
 
 
+@pytest.mark.parametrize(
+    ("left", "is_lost"),
+    [
+        (["quorum-state"], True),
+        (["00000000000000000000.index", "00000000000000000000-0000000000.checkpoint"], True),
+        (["quorum-state", "00000000000000000031-0000000001.checkpoint"], False),
+        (["00000000000000000000-0000000000.checkpoint"], False),
+        ([], False),
+    ],
+)
+def test_a_metadata_log_that_is_lost(left: list[str], is_lost: bool, tmp_path: Path) -> None:
+    """A real broker that is the only controller starts without any topic, and sets all partitions aside."""
+    healthy(tmp_path / "logs")
+    metadata = tmp_path / "logs" / "__cluster_metadata-0"
+    metadata.mkdir()
+    for name in left:
+        (metadata / name).touch()
+    found = kinds(doctor(tmp_path / "logs", *COMPACT))
+    assert ("missing-log" in found) == is_lost, found
+    assert not is_lost or found["missing-log"]["directory"] == str(metadata)
+
+
 def test_any_version_of_the_topic_id_of_a_metadata_log_is_read(tmp_path: Path) -> None:
     metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
     metadata = tmp_path / "logs" / "__cluster_metadata-0"
