@@ -305,7 +305,7 @@ def test_a_staging_directory_that_stays_is_named_and_nothing_else_fails(
     assert [name for name in NAMES if NoteCode.STAGING_STAYS in notes[name]] == ["b-0"]
     facts = notes["b-0"][NoteCode.STAGING_STAYS]
     assert facts["path"] == staging
-    assert os.strerror(errno.EIO) in facts["why"]
+    assert os.strerror(errno.EIO) in str(facts["why"])
     assert offsets(data) == dict.fromkeys(NAMES, 6)
 
 
