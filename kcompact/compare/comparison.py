@@ -282,10 +282,11 @@ def _not_committed(replicas: Sequence[Replica], fork_offsets: Sequence[int]) -> 
     for replica, fork_offset in zip(replicas, fork_offsets, strict=True):
         data = replica.transactions[replica.transactions[:, c.TXN_KIND] >= c.EMPTY_DATA]
         ids, offsets = data[:, c.TXN_PRODUCER_ID], data[:, c.TXN_BASE_OFFSET]
-        own = TransactionEnds.of_tables([replica.transactions])
         is_committed = on_line.of_transactional(ids, offsets) == Outcome.COMMITTED
         is_above = offsets >= fork_offset
-        is_committed[is_above] = own.of_transactional(ids[is_above], offsets[is_above]) == Outcome.COMMITTED
+        if is_above.any():
+            own = TransactionEnds.of_tables([replica.transactions])
+            is_committed[is_above] = own.of_transactional(ids[is_above], offsets[is_above]) == Outcome.COMMITTED
         is_unknown = np.isin(offsets, without)
         excluded.append(np.sort(offsets[~is_committed & ~is_unknown]))
         unknown.append(np.sort(offsets[is_unknown]))
