@@ -19,10 +19,10 @@ from kcompact.clean.job import Split
 from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count
 from kcompact.clean.stages import Executor
 from kcompact.compare.epochs import Line, lines_of
-from kcompact.compare.job import ComparedLog, CompareJob
+from kcompact.compare.job import ComparedLog, CompareJob, overlap
 from kcompact.compare.judge import COMPARING, Case, JudgedKeys, WrongKeys
 from kcompact.compare.replica import Replica, files_of
-from kcompact.compare.scan import ComparedRange, Damaged, Mask, Offsets
+from kcompact.compare.scan import ComparedRange, Damaged, Offsets
 from kcompact.compare.splits import aligned_splits, position_of
 from kcompact.compare.transactions import WrongTransaction, without_marker, wrong_transactions
 from kcompact.errors import CorruptBatchError, CorruptDataError
@@ -32,6 +32,7 @@ from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import KEY_COLUMNS, Column, Table
 from kcompact.kernels import columns as c
 from kcompact.log.directory import PartitionLog
+from kcompact.log.records import Mask
 from kcompact.log.transactions import Outcome, TransactionEnds
 
 LEAST_KEYS_BYTES = 4 << 20
@@ -91,9 +92,7 @@ class Comparison:
         """Return which offsets a replica is compared at, and serves: not those that damage may hide."""
         log = self.replicas[replica].log
         found: Mask = (log.log_start_offset <= offsets) & (offsets < self.end_of(replica))
-        for first, end in self.tainted[replica].tolist():
-            found &= (offsets < first) | (offsets >= end)
-        return found
+        return found & ~overlap(self.tainted[replica], offsets, offsets + 1)
 
     def is_unreplicated(self, replica: int) -> bool:
         """Return whether what a replica has from its fork on was above each high watermark of its line: not committed.

@@ -17,8 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from kcompact.clean.job import ScanJob, Split
 from kcompact.kernels import Column, Table
+from kcompact.log.records import Mask
 
 REF_SHIFT = 2
 TOMBSTONE, TRANSACTIONAL = 1, 2
@@ -37,6 +40,14 @@ class ComparedLog(NamedTuple):
     end_band: int
     known_band: int
     tainted: Table
+
+
+def overlap(ranges: Table, first: Column | int, end: Column | int) -> Mask:
+    """Return which of the offsets [`first`, `end`) lie in one of some ranges i64[n, 2] of first and end offsets."""
+    found: Mask = np.zeros(np.shape(first), np.bool_)
+    for start, stop in ranges.tolist():
+        found |= (start < end) & (first < stop)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

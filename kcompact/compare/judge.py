@@ -23,13 +23,14 @@ from typing import NamedTuple
 import numpy as np
 
 from kcompact.clean.stages import Stages
-from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, CompareJob
-from kcompact.compare.scan import ComparedRange, Mask, scan_replicas
+from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, CompareJob, overlap
+from kcompact.compare.scan import ComparedRange, scan_replicas
 from kcompact.format.block import unpack_table
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.rows import Merger
+from kcompact.log.records import Mask
 
 MOST_ROWS = 4096
 """So many keys of a case are kept with their offsets; all are counted."""
@@ -149,8 +150,7 @@ def _judged_to_come(job: CompareJob, replica: int, newest: Table, doubtful: Colu
         has_dropped = (newest[:, other] < end_ref) & (offsets < _end_of(job, other))
         # A follower takes over the log start of its leader.
         has_dropped &= job.replicas[other].start_offset <= own_offsets
-        for first, end in job.replicas[other].tainted.tolist():
-            has_dropped &= (offsets < first) | (offsets >= end)
+        has_dropped &= ~overlap(job.replicas[other].tainted, offsets, offsets + 1)
         droppers |= has_dropped.astype(np.int64) << other
     rows = np.flatnonzero(is_deleted & (droppers != 0))
     if len(rows):
@@ -209,8 +209,7 @@ def _judged(
     offsets = (top >> REF_SHIFT) + job.first_offset
     is_wrong = (own >> REF_SHIFT < top >> REF_SHIFT) & (offsets >= log.start_offset) & ~superseded
     is_wrong &= (top & TOMBSTONE == 0) | ((own >= 0) & (own & TOMBSTONE == 0))
-    for first, end in log.tainted.tolist():
-        is_wrong &= (offsets < first) | (offsets >= end)
+    is_wrong &= ~overlap(log.tainted, offsets, offsets + 1)
     rows = np.flatnonzero(is_wrong)
     if not len(rows):
         return

@@ -14,12 +14,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kcompact.clean.job import Split
 from kcompact.compare.contents import content_hashes, key_hashes, same_content
 from kcompact.compare.epochs import NO_EPOCH
-from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, ComparedSplit, CompareJob
+from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, ComparedSplit, CompareJob, overlap
 from kcompact.compare.windows import Part, Window, windows_of
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Record
@@ -28,11 +27,10 @@ from kcompact.kernels import KEY_COLUMNS, Column, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.rows import RowCollector
 from kcompact.log.past_damage import Unreadable
-from kcompact.log.records import RecordRun, record_parts
+from kcompact.log.records import Mask, RecordRun, record_parts
 
 MOST_LISTED = 64
 """So many offsets are kept of each kind of contradiction; all are counted."""
-Mask = npt.NDArray[np.bool_]
 
 
 class Damaged(NamedTuple):
@@ -241,17 +239,9 @@ class _Comparison:
                 found.rebuilt[why] = found.rebuilt.get(why, 0) + int(np.count_nonzero(is_so))
         return differs, contradicts
 
-    def _is_damaged(self, replica: int, offset: int) -> bool:
-        """Return whether an offset is damaged in a replica."""
-        tainted = self._job.replicas[replica].tainted
-        return bool(np.any((tainted[:, 0] <= offset) & (offset < tainted[:, 1])))
-
     def _is_tainted(self, offsets: Column) -> Mask:
         """Return which offsets are damaged in a replica."""
-        found = np.zeros(len(offsets), np.bool_)
-        for first, end in np.concatenate([log.tainted for log in self._job.replicas]).tolist():
-            found |= (first <= offsets) & (offsets < end)
-        return found
+        return overlap(np.concatenate([log.tainted for log in self._job.replicas]), offsets, offsets + 1)
 
     def _note_overlaps(self, batches: _Batches) -> Mask:
         """Note the batches that overlap earlier ones, and return both."""
@@ -302,7 +292,7 @@ class _Comparison:
             there = [
                 (replica, parts[replica].run.record(int(rows[each])))
                 for each in holders
-                if not self._is_damaged(replica := int(replicas[each]), offset)
+                if not overlap(self._job.replicas[replica := int(replicas[each])].tainted, offset, offset + 1)
             ]
             groups = _alike(there)
             if len(groups) > 1:
@@ -318,9 +308,8 @@ class _Comparison:
     def _collect(self, part: Part, replica: int, masks: Column) -> None:
         """Collect the keys of a part. `masks` has for each batch the replicas that have its records, 0 for none."""
         run, table = part.run, part.table
-        for first, end in self._job.replicas[replica].tainted.tolist():
-            is_damaged = (first <= table[:, c.LAST_OFFSET]) & (table[:, c.BASE_OFFSET] < end)
-            masks = np.where(is_damaged & (masks != 0), self._job.unknown_mask, masks)
+        is_damaged = overlap(self._job.replicas[replica].tainted, table[:, c.BASE_OFFSET], table[:, c.LAST_OFFSET] + 1)
+        masks = np.where(is_damaged & (masks != 0), self._job.unknown_mask, masks)
         is_read = (masks != 0) & (table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0)
         excluded, unknown = self._excluded[replica], self._unknown[replica]
         if len(excluded):

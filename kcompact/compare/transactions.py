@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kcompact.compare.job import overlap
 from kcompact.compare.replica import Replica
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
@@ -110,22 +111,15 @@ def wrong_transactions(
         ]
         for each in own:
             end_offset = end_offsets[number] if each.marker_offset < 0 else each.marker_offset + 1
-            if not _overlap(tainted[number], each.first_offset, end_offset):
+            if not overlap(tainted[number], each.first_offset, end_offset):
                 found.append(each)
     return found
 
 
 def _sound(table: Table, tainted: Table) -> Table:
     """Return the batches that are not damaged. The offsets of the others may be wrong."""
-    is_sound = np.ones(len(table), np.bool_)
-    for first, end in tainted.tolist():
-        is_sound &= (table[:, c.TXN_LAST_OFFSET] < first) | (end <= table[:, c.TXN_BASE_OFFSET])
-    sound: Table = table[is_sound]
+    sound: Table = table[~overlap(tainted, table[:, c.TXN_BASE_OFFSET], table[:, c.TXN_LAST_OFFSET] + 1)]
     return sound
-
-
-def _overlap(tainted: Table, first_offset: int, end_offset: int) -> bool:
-    return bool(np.any((tainted[:, 0] < end_offset) & (first_offset < tainted[:, 1])))
 
 
 def without_marker(replicas: Sequence[Replica]) -> list[Column]:
@@ -224,7 +218,7 @@ def _to_be_missed(
             if end_offsets[other] > marker_offset
             and replicas[other].log.log_start_offset <= end_offset
             and not _ends_later(tables[other], producer_id, end_offset)
-            and not _overlap(tainted[other], end_offset, marker_offset + 1)
+            and not overlap(tainted[other], end_offset, marker_offset + 1)
             and not np.any(data[other].union == row)
         ]
         if droppers:
@@ -277,7 +271,7 @@ def _unended(
             and end_offsets[other] > first_offset
             and its.log.log_start_offset <= first_offset
             and not _has(data[other].table, batches[0])
-            and not _overlap(tainted[other], first_offset, first_offset + 1)
+            and not overlap(tainted[other], first_offset, first_offset + 1)
             and not its.is_empty_at(first_offset)
         ]
         if not enders:
