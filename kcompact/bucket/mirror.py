@@ -78,8 +78,8 @@ class Mirror:
         self._kept_bytes = 0
         self.orphans: dict[str, Orphans] = {}
         """The attempts that were found, by address."""
-        self.manifests: dict[str, bytes] = {}
-        """The content of the manifests that were read, by address."""
+        self.manifests: dict[str, Callable[[], bytes]] = {}
+        """The manifests that were found, by address: each is read again when it is called."""
         self.strays = set[str]()
         """The addresses of objects beside or below a manifest that it does not name. They are not mirrored."""
         self._told = set[str]()
@@ -145,12 +145,15 @@ class Mirror:
             self.orphans[address] = Orphans(address=address, count=len(those), size_bytes=size_bytes)
 
     def _manifest(self, bucket: Bucket, of: RemoteObject) -> Manifest:
-        if of.size_bytes > MAX_MANIFEST_BYTES:
-            raise RefusedError(path=bucket.address(of.key), problem="is too large for a manifest")
-        content = bytes(bucket.read(of, 0, of.size_bytes)) if of.size_bytes else b""
         address = bucket.address(of.key)
+        if of.size_bytes > MAX_MANIFEST_BYTES:
+            raise RefusedError(path=address, problem="is too large for a manifest")
+
+        def content() -> bytes:
+            return bytes(bucket.read(of, 0, of.size_bytes)) if of.size_bytes else b""
+
         self.manifests[address] = content
-        return Manifest.parse(content, address=address)
+        return Manifest.parse(content(), address=address)
 
     def _make_by_manifest(
         self, bucket: Bucket, root: BucketPath, directory: str, manifest: Manifest, by_key: dict[str, RemoteObject]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -67,14 +67,14 @@ class FoundFile:
     """A file below one of the paths. `problem` is why it cannot be read, "" if nothing is known against it.
 
     `also` are other names of the same file, which is read once. `identity` is None for what is no regular file.
-    `content` is that of an object which was read when it was listed.
+    `content` returns that of an object which is no file of a mirrored directory.
     """
 
     path: Path
     problem: str = ""
     identity: FileIdentity | None = None
     also: list[Path] = field(default_factory=list)
-    content: bytes | None = None
+    content: Callable[[], bytes] | None = None
 
 
 def files_below(paths: Iterable[Path], topics: Sequence[str] = ()) -> list[FoundFile]:

@@ -71,19 +71,19 @@ def search_file(
     """
     searched = SearchedFile(path=found.path, also=found.also, problem=found.problem)
     search = _FileSearch(searched, finder, findings, memory_bytes, advance)
-    if found.content is not None:
-        search.bytes_of([found.content])
-    elif found.identity is None:
-        return searched
-    else:
-        searched.modified_ms = found.identity.mtime_ms
-        try:
+    try:
+        if found.content is not None:
+            search.bytes_of([found.content()])
+        elif found.identity is None:
+            return searched
+        else:
+            searched.modified_ms = found.identity.mtime_ms
             with LogFile.at(found.path).open() as opened:
                 search.bytes_of(pieces_of(opened, 0, opened.size_bytes))
                 if searched.content is Content.BATCHES:
                     search.records_of(opened)
-        except KcompactError as problem:
-            search.doubt(problem)
+    except KcompactError as problem:
+        search.doubt(problem)
     if is_exact and search.has_hits and searched.content is not Content.BATCHES:
         searched.problem = searched.problem or NOT_RECORDS
     if searched.content is Content.UNKNOWN:
