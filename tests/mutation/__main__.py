@@ -2,7 +2,7 @@
 
 python -m tests.mutation                     # all rooms
 python -m tests.mutation search ending       # some of them
-python -m tests.mutation --draw --seed 7     # replace the mutants that no longer apply, or all with --anew
+python -m tests.mutation --draw --seed 7     # draw others in place of those that no longer apply
 """
 
 from __future__ import annotations

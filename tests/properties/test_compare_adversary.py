@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kcompact.compare.answer import ComparedPartition
 from kcompact.compare.before_start import Action, actions_before_start
 from kcompact.compare.findings import Certainty, Kind
-from tests.support.afflicted_replicas import AFFLICTIONS, MAYBE, Afflicted, afflict
+from tests.support.afflicted_replicas import AFFLICTIONS, Afflicted, afflict
 from tests.support.files_in_memory import directory_in_memory
 from tests.support.parameters import few_examples
 from tests.support.replica_logs import answer
@@ -50,8 +50,8 @@ def afflicted_set(path: Path, kind: str, seed: int) -> Afflicted | None:
 def assert_said(afflicted: Afflicted, found: ComparedPartition) -> None:
     findings = [each for each in found.findings if each.finding.kind is not Kind.UNREPLICATED_TAIL]
     where = (afflicted.wrong, [each.finding for each in findings])
-    assert not (afflicted.silent and findings), where
-    assert findings or not afflicted.found, where
+    assert afflicted.wrong or not findings, where
+    assert findings or not afflicted.shown, where
     for each in findings:
         if each.finding.certainty is not Certainty.UNDECIDED:
             assert afflicted.wrong.keys() >= set(each.finding.replicas), where
@@ -61,5 +61,5 @@ def assert_said(afflicted: Afflicted, found: ComparedPartition) -> None:
         (action,) = actions_before_start([found], directory.parent)
         if number not in afflicted.wrong:
             assert action.action is not Action.MOVE_AWAY, (number, where)
-        elif not afflicted.wrong[number].partition(": ")[2].startswith(MAYBE):
+        elif number in afflicted.shown:
             assert action.action is not Action.KEEP, (number, where)

@@ -24,25 +24,25 @@ class Done:
     """What was done to a replica, and how files can show it.
 
     A log start up to `least_hidden` does not hide it; with None it gets no log start. One of the `witnesses` is right
-    and serves all it has; without any each other replica can be the one.
+    and serves all it has; without any each other replica can be the one. Without `has_to_show` files need not show it.
     """
 
     what: str
     least_hidden: int | None = None
     witnesses: Sequence[int] = ()
+    has_to_show: bool = True
 
 
 @dataclass
 class Afflicted:
-    """The directories of the replicas, and what was done to the wrong ones, by number.
+    """The directories of the replicas, what was done to the wrong ones, by number, and which of them have to be found.
 
-    `silent`: nothing may be found. `found`: something has to be.
+    Without a wrong one nothing may be found.
     """
 
     directories: list[Path]
     wrong: dict[int, str]
-    silent: bool
-    found: bool
+    shown: set[int]
 
 
 def set_checkpoint(log_dir: Path, name: str, offset: int) -> None:
@@ -81,12 +81,7 @@ def afflict(partition: SimulatedPartition, kinds: Sequence[str], chance: random.
     wrong = {
         each: f"{kind}: {done[each].what}" for kind, each in zip(kinds, victims, strict=True) if kind not in LAWFUL
     }
-    may = [each for each in wrong if done[each].what.startswith(MAYBE)]
-    return Afflicted(directories, wrong, silent=not wrong, found=len(wrong) > len(may))
-
-
-MAYBE = "perhaps nothing: "
-"""How what was done begins where it need not show."""
+    return Afflicted(directories, wrong, shown={each for each in wrong if done[each].has_to_show})
 
 
 def high_watermark(partition: SimulatedPartition, number: int) -> int:
@@ -272,9 +267,8 @@ def restored(partition: SimulatedPartition, victim: int, chance: random.Random) 
     caught_up.replicas[victim] = copy.deepcopy(replica)
     caught_up.replicas[victim].fetch(partition.replicas[leader])
     wrong = caught_up.wrong_keys(victim)
-    if wrong or replica.high_watermark > replica.end:
-        return Done(f"of offset {replica.end}, {len(wrong)} keys wrong after it")
-    return Done(f"{MAYBE}of offset {replica.end}")
+    has_to_show = bool(wrong) or replica.high_watermark > replica.end
+    return Done(f"of offset {replica.end}, {len(wrong)} keys wrong after it", has_to_show=has_to_show)
 
 
 def other_content(partition: SimulatedPartition, victim: int, chance: random.Random) -> Done | None:

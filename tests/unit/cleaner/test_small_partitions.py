@@ -55,7 +55,12 @@ def test_two_small_neighbours_are_cleaned_at_the_same_time(monkeypatch: pytest.M
     monkeypatch.setattr(turns, "_MOST_WAIT_S", 0.01)
     outcomes: list[Any] = [SimpleNamespace(turn=None)] * 2
     meeting = threading.Barrier(2, timeout=PATIENCE_S)
-    assert sorted(small_side_by_side(outcomes, lambda outcome: meeting.wait(), SideBySide(threads=2))) == [0, 1]  # type: ignore[arg-type, return-value, comparison-overlap, type-var]
+
+    def clean(outcome: Any) -> Any:
+        return meeting.wait()
+
+    places: list[Any] = list(small_side_by_side(outcomes, clean, SideBySide(threads=2)))
+    assert sorted(places) == [0, 1]
 
 
 def test_the_largest_come_first_and_the_results_in_order() -> None:
