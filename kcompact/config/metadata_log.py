@@ -34,7 +34,7 @@ from kcompact.errors import (
     StaleReplicaError,
     storage_error,
 )
-from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
+from kcompact.format.batch import CONTROL_BIT, LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
 from kcompact.format.messages.cluster_metadata import (
     MetadataKind,
     MetadataRecord,
@@ -75,6 +75,7 @@ from kcompact.readable import counted
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 ORIGIN = "metadata-log"
 METADATA_VERSION = "metadata.version"
+_UP_TO_ATTRIBUTES_BYTES = 23
 _SAME_LEADER = -2
 """In a change: the leader stays. Rule: `LeaderConstants.NO_LEADER_CHANGE`."""
 
@@ -226,7 +227,10 @@ class _State:
             case MetadataKind.TOPIC:
                 self.names[fields["topicId"]] = fields["name"]
                 self.ids[fields["name"]] = fields["topicId"]
-            case MetadataKind.PARTITION | MetadataKind.PARTITION_CHANGE:
+            case MetadataKind.PARTITION:
+                self._apply_partition(fields)
+            case MetadataKind.PARTITION_CHANGE:
+                self._require(fields["topicId"] in self.names, f"topic {fields['topicId']}")
                 self._apply_partition(fields)
             case MetadataKind.CONFIG:
                 resource_type, resource_name, name, value = fields.values()
@@ -238,6 +242,7 @@ class _State:
                 else:
                     settings[name] = value
             case MetadataKind.REMOVE_TOPIC:
+                self._require(fields["topicId"] in self.names, f"topic {fields['topicId']}")
                 name = self.names.pop(fields["topicId"], "")
                 self.partitions.pop(fields["topicId"], None)
                 self.roles.pop(fields["topicId"], None)
@@ -249,12 +254,21 @@ class _State:
             case MetadataKind.REGISTER_BROKER:
                 self._apply_registration(fields)
             case MetadataKind.BROKER_REGISTRATION_CHANGE:
+                self._require(fields["brokerId"] in self.registrations, f"broker {fields['brokerId']}")
                 # A disk that went offline while the broker ran is one of its disks.
                 before = self.log_dirs.get(fields["brokerId"], ())
                 self.log_dirs[fields["brokerId"]] = tuple(dict.fromkeys((*before, *(fields.get("logDirs") or ()))))
             case MetadataKind.UNREGISTER_BROKER:
                 self.registrations.pop(fields["brokerId"], None)
                 self.log_dirs.pop(fields["brokerId"], None)
+
+    def _require(self, is_known: bool, what: str) -> None:
+        """Raise ValueError if a record changes what no record has made. Rule: `ClusterDelta.getBrokerOrThrow`.
+
+        After a record of an unknown version nothing is said.
+        """
+        if not is_known and not self.unknown_records:
+            raise ValueError(f"changes {what}, which is in no record before. Does the snapshot belong to this log?")
 
     def _apply_registration(self, fields: Fields) -> None:
         """Apply the registration of a broker. Of an unknown version only the broker's id is there."""
@@ -318,19 +332,43 @@ def _newest_state(
 
 
 def _read_snapshot(file: LogFile) -> _State:
-    """Return the state in a snapshot. Raises CorruptDataError, also for a snapshot without its footer."""
+    """Return the state in a snapshot. Raises CorruptDataError, also for a snapshot without its footer.
+
+    A broker needs no footer. It shows that the snapshot has all its records, also if it is torn itself.
+    """
     state = _State()
     is_begun = is_complete = False
-    for batch in batches(file):
-        for record, kind in _checked(batch, file):
-            if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
-                raise _corrupt(file, batch, record, "a snapshot must have its header first and its footer last")
-            is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
-            if kind is None:
-                _apply(state, _decode(state, record, batch, file), record, batch, file)
+    end = 0
+    try:
+        for batch in batches(file):
+            end = batch.position + batch.header.size_bytes
+            for record, kind in _checked(batch, file):
+                if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
+                    raise _corrupt(file, batch, record, "a snapshot must have its header first and its footer last")
+                is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
+                if kind is None:
+                    _apply(state, _decode(state, record, batch, file), record, batch, file)
+    except CorruptBatchError as damage:
+        torn = _torn_batch(file, end) if damage.position == end else None
+        if torn is None:
+            raise
+        # Only the footer is a control batch at the end: all records are before it.
+        is_complete |= is_begun and len(torn) == _UP_TO_ATTRIBUTES_BYTES and bool(torn[-1] & CONTROL_BIT)
     if not is_complete:
         raise CorruptDataError(file=str(file), problem="the snapshot is incomplete: it has no footer")
     return state
+
+
+def _torn_batch(file: LogFile, position: int) -> bytes | None:
+    """Return the first bytes of what Kafka takes for the end of a snapshot, None for what it cannot read.
+
+    Rule: `ByteBufferLogInputStream.nextBatch`.
+    """
+    with file.open() as opened:
+        left = opened.size_bytes - position
+        prefix = opened.read(_UP_TO_ATTRIBUTES_BYTES, position)
+    is_torn = left < LOG_OVERHEAD_BYTES or LOG_OVERHEAD_BYTES + int.from_bytes(prefix[8:12], "big", signed=True) > left
+    return prefix if is_torn and prefix[16:17] <= b"\x02" else None
 
 
 def _replay_log(

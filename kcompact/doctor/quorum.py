@@ -111,10 +111,13 @@ def _metadata_finding(damage: CorruptDataError) -> Finding:
     if damage.file.endswith(Suffix.LOG):
         says = "Inconsistent snapshot state: there must be a snapshot at an offset larger"
         return finding if damage.position is not None else replace(finding, broker_says=says)
-    problem = (
-        f"{damage.problem}. A broker loads the newest snapshot first. If an older one or the log has all records, it "
-        "can start without this file"
-    )
+    without = "If an older snapshot or the log has all records, it can start without this file"
+    if damage.position is None:  # It is incomplete. Kafka does not look for the footer.
+        takes = (
+            "takes what it has for all records: it ends, or forgets topics and sets their directories aside (-stray)"
+        )
+        return replace(finding, problem=f"{damage.problem}. A broker loads the newest snapshot, and {takes}. {without}")
+    problem = f"{damage.problem}. A broker loads the newest snapshot first. {without}"
     return replace(finding, problem=problem, broker_says="Unhandled fault in MetadataLoader#handleLoadSnapshot")
 
 

@@ -13,16 +13,27 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from kcompact.config.metadata_log import METADATA_DIRECTORY
+
 ENTRY_BYTES = {".index": 8, ".timeindex": 12, ".txnindex": 34}
 TEXTS = ("-checkpoint", ".metadata", "quorum-state", "meta.properties", ".kafka_cleanshutdown")
 
 
 def files_of(log_dir: Path) -> dict[str, list[Path]]:
-    """Return the files of a log directory and its partitions by kind: the suffix of a segment's file, or the name."""
+    """Return the files of a log directory and its partitions by kind: the suffix of a segment's file, or the name.
+
+    Those of the metadata log are kinds of their own: a broker reads its files otherwise, and writes other ones each
+    time. Of its snapshots the newest is one, because it is the first that is read.
+    """
     found: dict[str, list[Path]] = defaultdict(list)
     for path in sorted([*log_dir.glob("*"), *log_dir.glob("*/*")]):
         if path.is_file() and path.name != ".lock":
-            found[path.suffix if path.name[0].isdigit() else path.name].append(path)
+            kind = path.suffix if path.name[0].isdigit() else path.name
+            if path.parent.name == METADATA_DIRECTORY and kind == path.suffix:
+                kind = f"metadata{kind}"
+            found[kind].append(path)
+    if len(snapshots := found.get("metadata.checkpoint", [])) > 1:
+        found["metadata.checkpoint (newest)"] = [snapshots.pop()]
     return dict(found)
 
 

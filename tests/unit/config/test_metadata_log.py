@@ -41,9 +41,11 @@ from tests.support.metadata_records import (
     EndTransaction,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    TopicRecord,
     UnregisterBrokerRecord,
 )
 
@@ -77,7 +79,7 @@ REPLAYS: list[tuple[str, Rows, dict[str, dict[str, str]]]] = [
     ),
     ("removed", [*MADE, RemoveTopicRecord(ORDERS)], {}),
     ("created again", [*MADE, RemoveTopicRecord(ORDERS), *topic("orders", OTHER)], {"orders": {}}),
-    ("removal of another", [*MADE, RemoveTopicRecord(OTHER)], {"orders": POLICY}),
+    ("removal of another", [*MADE, TopicRecord("gone", OTHER), RemoveTopicRecord(OTHER)], {"orders": POLICY}),
     (
         "settings before the topic",
         [of_topic("orders", "cleanup.policy", "compact"), *topic("orders", ORDERS)],
@@ -150,6 +152,7 @@ ALL = {"orders": POLICY | {"segment.ms": "6"}}
 HEAD = snapshot(MADE)
 WHOLE = snapshot([*MADE, of_topic("orders", "segment.ms", "5")])
 ENTIRE_LOG = {log(): batches(ROWS, each=1)}
+NO_FOOTER = len(WHOLE) - len(control(4, 0))
 LATER_LOG = {log(3): batches(ROWS[3:], start=3, each=1)}
 
 
@@ -164,10 +167,18 @@ LATER_LOG = {log(3): batches(ROWS[3:], start=3, each=1)}
         ({LATE: WHOLE, log(5): batches(ROWS[5:], start=5)}, LATE, 0),
         ({EARLY: HEAD, f"{LATE}.part": b"", f"{LATE}.deleted": b"", **LATER_LOG}, EARLY, 0),
         ({EARLY: HEAD, LATE: snapshot(MADE, footer=False), **LATER_LOG}, EARLY, 1),
-        ({EARLY: HEAD, LATE: WHOLE[:-1], **LATER_LOG}, EARLY, 1),
+        # A broker takes what is torn for the end. A torn control batch is the footer.
+        ({EARLY: HEAD, LATE: WHOLE[:-1], **LATER_LOG}, LATE, 0),
+        ({EARLY: HEAD, LATE: WHOLE[: NO_FOOTER + 23], **LATER_LOG}, LATE, 0),
+        ({EARLY: HEAD, LATE: WHOLE[: NO_FOOTER + 22], **LATER_LOG}, EARLY, 1),
+        ({EARLY: HEAD, LATE: WHOLE[: NO_FOOTER + 11], **LATER_LOG}, EARLY, 1),
+        ({EARLY: HEAD, LATE: WHOLE[: NO_FOOTER - 1], **LATER_LOG}, EARLY, 1),
+        ({EARLY: HEAD, LATE: WHOLE[:23], **LATER_LOG}, EARLY, 1),
+        ({EARLY: HEAD, LATE: WHOLE + bytes(11), **LATER_LOG}, LATE, 0),
+        ({EARLY: HEAD, LATE: WHOLE + bytes(12), **LATER_LOG}, EARLY, 1),
         ({EARLY: HEAD, LATE: b"", **LATER_LOG}, EARLY, 1),
         ({EARLY: HEAD, LATE: WHOLE[:300] + b"x" + WHOLE[301:], **LATER_LOG}, EARLY, 1),
-        ({LATE: WHOLE[:-1], **ENTIRE_LOG}, None, 1),
+        ({LATE: WHOLE[:-100], **ENTIRE_LOG}, None, 1),
         ({LATE: b"", EARLY: b"", **ENTIRE_LOG}, None, 2),
     ],
 )
@@ -183,7 +194,8 @@ def test_snapshot_and_log(files: dict[str, bytes], used: str | None, notes: int,
     ("files", "problem"),
     [
         (LATER_LOG, "offset 3: the metadata log starts here"),
-        ({LATE: WHOLE[:-1]}, "a batch of"),
+        ({LATE: WHOLE[:-100]}, "no footer"),
+        ({LATE: WHOLE + bytes(12)}, "12 bytes where a batch should start"),
         ({LATE: snapshot(MADE, footer=False), **LATER_LOG}, "no footer"),
         ({LATE: snapshot(MADE, footer=False), log(): batches(ROWS[:2])}, "no footer"),
         ({EARLY: batches(MADE)}, "header first"),
@@ -195,6 +207,10 @@ def test_snapshot_and_log(files: dict[str, bytes], used: str | None, notes: int,
         ({log(): batches([BeginTransaction(), BeginTransaction()])}, "begins inside the transaction of offset 0"),
         ({log(): batches([b"\x01\x02\x00"])}, "metadata record: a field"),
         ({log(): batches([of_broker("one", "a", "b")])}, "a broker whose id is 'one'"),
+        # A snapshot of another time under this name.
+        ({LATE: HEAD, log(6): batches([BrokerRegistrationChangeRecord(1)], start=6)}, "offset 6: changes broker 1, wh"),
+        ({LATE: HEAD, log(6): batches([PartitionChangeRecord(0, USERS, ())], start=6)}, "changes topic AgIC"),
+        ({LATE: HEAD, log(6): batches([RemoveTopicRecord(USERS)], start=6)}, "changes topic AgIC"),
     ],
 )
 def test_damaged_metadata_logs_are_errors(files: dict[str, bytes], problem: str, tmp_path: Path) -> None:

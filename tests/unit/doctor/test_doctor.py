@@ -25,7 +25,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.walk import gravest_exit_code
 from tests.support import metadata_log
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
-from tests.support.metadata_records import TopicRecord
+from tests.support.metadata_records import RemoveTopicRecord, TopicRecord
 from tests.support.sick_log_dirs import (
     COMPACT,
     HEALTHY,
@@ -131,6 +131,31 @@ def test_what_a_cleaning_may_have_removed_after_a_snapshot_is_not_lost(
     healthy(tmp_path / "logs", text)
     found = kinds(doctor(tmp_path / "logs", *COMPACT, "--verify"))
     assert ("missing-log" in found) == is_lost, found
+
+
+@pytest.mark.parametrize(
+    ("lost_bytes", "says"),
+    [
+        (0, ""),
+        (1, ""),  # Only the footer is torn. A real broker starts.
+        (100, "forgets topics"),
+        (-12, "12 bytes where a batch should start"),  # Further zeros.
+        (None, "which is in no record before. Does the snapshot belong to this log?"),
+    ],
+)
+def test_the_end_of_a_metadata_snapshot(lost_bytes: int | None, says: str, tmp_path: Path) -> None:
+    """None puts the bytes of another snapshot in its place."""
+    records = [TopicRecord(f"t{number}", bytes(15) + bytes([number])) for number in range(6)]
+    whole = metadata_log.snapshot(records if lost_bytes is not None else records[:1])
+    size = len(whole) - (lost_bytes or 0)
+    files = {
+        f"{6:020d}-{1:010d}.checkpoint": whole[:size].ljust(size, b"\0"),
+        metadata_log.log(): metadata_log.batches([*records, RemoveTopicRecord(bytes(15) + b"\5")], each=1),
+    }
+    metadata_log.write(tmp_path / "logs", files)
+    found = kinds(doctor(tmp_path / "logs"))
+    assert ("bad-quorum-file" in found) == bool(says), found
+    assert not says or says in found["bad-quorum-file"]["problem"]
 
 
 @pytest.mark.parametrize(
