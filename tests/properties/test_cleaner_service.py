@@ -298,7 +298,7 @@ class Scene:
         return not any(self.cleaner._locks[each.directory.parent].is_in_force() for each in named)
 
 
-@settings(max_examples=10 if settings().derandomize else settings().max_examples)
+@settings(max_examples=5 if settings().derandomize else settings().max_examples)
 @given(st.integers(0, 2**32))
 def test_the_service_keeps_its_promises(seed: int) -> None:
     dice = random.Random(seed)

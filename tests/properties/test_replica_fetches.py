@@ -60,7 +60,7 @@ def leaders(log: FetchedLog, *, is_future: bool) -> list[FetchedLog]:
     return [log, elected] if is_future else [elected]
 
 
-@settings(max_examples=1000)  # They are quick: no files.
+@settings(max_examples=500)  # They are quick: no files.
 @given(any_epochs(), ENDS, any_epochs(), ENDS, ENDS, st.booleans())
 def test_a_replica_is_truncated_as_kafka_does(
     own: tuple[tuple[int, int], ...],

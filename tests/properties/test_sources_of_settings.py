@@ -209,7 +209,7 @@ def _is_topic_known(scene: Scene, name: str) -> bool:
 
 
 @pytest.mark.parametrize("kraft", [True, False])
-@settings(max_examples=8 * settings().max_examples)  # They are small, and differ in many ways.
+@settings(max_examples=4 * settings().max_examples)  # They are small, and differ in many ways.
 @given(data=st.data())
 def test_nothing_happens_by_a_value_that_no_source_of_the_topic_gave(kraft: bool, data: st.DataObject) -> None:
     scene = data.draw(scenes)
