@@ -22,16 +22,19 @@ Rules: KIP-630, KIP-631, KIP-868; `MetadataLoader`, `MetadataBatchLoader`, `Conf
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from kcompact import readable
 from kcompact.config.settings import DynamicConfig, Source
 from kcompact.errors import (
     CorruptBatchError,
     CorruptDataError,
     RefusedError,
     StaleReplicaError,
+    UnsupportedError,
     storage_error,
 )
 from kcompact.format.batch import CONTROL_BIT, LOG_OVERHEAD_BYTES, Batch, Record, read_records, verify_crc
@@ -47,6 +50,7 @@ from kcompact.format.messages.control_records import (
     SNAPSHOT_FOOTER,
     SNAPSHOT_HEADER,
     control_type,
+    decode_quorum_record,
 )
 from kcompact.format.messages.schema import Fields, unknown_record
 from kcompact.format.names import (
@@ -70,7 +74,6 @@ from kcompact.format.text_lines import parse_digits
 from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 from kcompact.notes import Note, NoteCode
-from kcompact.readable import counted
 
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 ORIGIN = "metadata-log"
@@ -168,11 +171,11 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
             problem=f"the metadata log starts here, and no snapshot has the records from offset {start} on",
         )
     is_clean = beside.exists(CLEAN_SHUTDOWN_FILE)
-    end_offset = _replay_log(files, bases, start, state, notes, tolerate_torn_end=not is_clean)
+    end_offset = _replay_log(files, bases, snapshot, state, notes, tolerate_torn_end=not is_clean)
     if damage is not None and end_offset < snapshots[0].end_offset:
         raise damage
     if state.unknown_records:
-        records = counted(state.unknown_records, "record")
+        records = readable.counted(state.unknown_records, "record")
         notes.append(Note.of(NoteCode.UNKNOWN_METADATA_RECORDS, records=records, first=state.first_unknown))
     return ClusterMetadata(
         directory=directory,
@@ -211,6 +214,8 @@ class _State:
     registrations: dict[int, Registration | None] = field(default_factory=dict)
     log_dirs: dict[int, tuple[str, ...]] = field(default_factory=dict)
     feature_levels: dict[str, int] = field(default_factory=dict)
+    last_timestamp_ms: int | None = None
+    """The time of the last batch of the log that a snapshot contains, by its header."""
     unknown_records: int = 0
     first_unknown: str = ""
     """How many records were passed over because their type or version is unknown, and the first of them."""
@@ -346,6 +351,10 @@ def _read_snapshot(file: LogFile) -> _State:
                 if is_complete or (not is_begun and kind != SNAPSHOT_HEADER):
                     raise _corrupt(file, batch, record, "a snapshot must have its header first and its footer last")
                 is_begun, is_complete = True, kind == SNAPSHOT_FOOTER
+                if kind == SNAPSHOT_HEADER:
+                    with suppress(ValueError):  # Of an unknown version.
+                        _, fields = decode_quorum_record(kind, record.value) or ("", {})
+                        state.last_timestamp_ms = fields.get("lastContainedLogTimestamp")
                 if kind is None:
                     _apply(state, _decode(state, record, batch, file), record, batch, file)
     except CorruptBatchError as damage:
@@ -372,15 +381,29 @@ def _torn_batch(file: LogFile, position: int) -> bytes | None:
 
 
 def _replay_log(
-    files: Files, bases: Sequence[int], start: int, state: _State, notes: list[Note], *, tolerate_torn_end: bool
+    files: Files,
+    bases: Sequence[int],
+    snapshot: MetadataSnapshotName | None,
+    state: _State,
+    notes: list[Note],
+    *,
+    tolerate_torn_end: bool,
 ) -> int:
-    """Apply the records from offset `start` on to `state`, and return the log's end offset.
+    """Apply the records from the snapshot's end on to `state`, and return the log's end offset.
 
-    The records of a transaction are applied when it ends. Adds notes. Raises CorruptDataError.
+    The records of a transaction are applied when it ends. Adds notes. Raises CorruptDataError, also for a snapshot
+    that does not have the time of the batch before its end: its name is that of another one.
     """
+    start = snapshot.end_offset if snapshot else 0
     transaction: list[tuple[MetadataRecord, Record, Batch]] | None = None
     transaction_offset = end_offset = start
     for batch, file in _log_batches(files, bases, start, notes, tolerate_torn_end=tolerate_torn_end):
+        if batch.header.next_offset == start:
+            if state.last_timestamp_ms not in (None, batch.header.max_timestamp) and _is_of_metadata(batch, file):
+                its, of_log = readable.time(state.last_timestamp_ms), readable.time(batch.header.max_timestamp)
+                problem = f"the snapshot of another offset: the log before it ends at {its}, here at {of_log}"
+                raise CorruptDataError(file=str(files.file(str(snapshot))), problem=problem)
+            continue
         end_offset = max(end_offset, batch.header.next_offset)
         for record, kind in _checked(batch, file):
             decoded = None if kind is not None or record.offset < start else _decode(state, record, batch, file)
@@ -406,10 +429,20 @@ def _replay_log(
     return end_offset
 
 
+def _is_of_metadata(batch: Batch, file: LogFile) -> bool:
+    """Return whether a batch can be read as one of a metadata log."""
+    with suppress(CorruptDataError, UnsupportedError):
+        for record, kind in _checked(batch, file):
+            if kind is None:
+                _decode(_State(), record, batch, file)
+        return True
+    return False
+
+
 def _log_batches(
     files: Files, bases: Sequence[int], start: int, notes: list[Note], *, tolerate_torn_end: bool
 ) -> Iterator[tuple[Batch, LogFile]]:
-    """Yield the batches that end above `start`. Raises CorruptDataError for a gap: a metadata log has none.
+    """Yield the batches that end at `start` or above. Raises CorruptDataError for a gap: a metadata log has none.
 
     With `tolerate_torn_end` a partial batch at the end is ignored, with a note.
     """
@@ -430,7 +463,7 @@ def _log_batches(
                         file=str(file), position=batch.position, offset=header.base_offset, problem=problem
                     )
                 expected = header.next_offset
-                if expected > start:
+                if expected >= start:
                     yield batch, file
                 position = batch.position + header.size_bytes
         except CorruptBatchError as problem:

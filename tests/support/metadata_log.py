@@ -19,6 +19,7 @@ from tests.support.log_writer import LogSpec
 from tests.support.metadata_records import ConfigRecord, MetadataRecord, PartitionRecord, TopicRecord, build_record
 
 NODE_ID = 1
+TIME_MS = 1_700_000_000_000
 ORDERS, USERS, OTHER = (bytes([number]) * 16 for number in (1, 2, 3))
 CLUSTER_ID = "kcompactTestsCluster00"
 UNKNOWN = b"\x01\x14\x00\x00"
@@ -43,20 +44,21 @@ def of_broker(name: str, setting: str, value: str | None) -> ConfigRecord:
 def batches(records: Sequence[MetadataRecord | bytes], *, start: int = 0, each: int = 3) -> bytes:
     """Return the records in batches of `each`, the first of them with the offset `start`."""
     values = [record if isinstance(record, bytes) else build_record(record) for record in records]
-    rows = [Record(start + number, 1_700_000_000_000, None, value) for number, value in enumerate(values)]
+    rows = [Record(start + number, TIME_MS, None, value) for number, value in enumerate(values)]
     return b"".join(batch.build(rows[at : at + each]) for at in range(0, len(rows), each))
 
 
-def control(kind: int, offset: int) -> bytes:
-    """Return a control batch."""
+def control(kind: int, offset: int, *, log_ends_ms: int = TIME_MS) -> bytes:
+    """Return a control batch. The header of a snapshot has the time of the last batch before its end."""
     key = b"\0\0" + kind.to_bytes(2, "big")
-    return batch.build([Record(offset, 1_700_000_000_000, key, b"\0\0\0")], control=True)
+    time = log_ends_ms.to_bytes(8, "big") if kind == SNAPSHOT_HEADER else b""
+    return batch.build([Record(offset, TIME_MS, key, b"\0\0" + time + b"\0")], control=True)
 
 
-def snapshot(records: Sequence[MetadataRecord | bytes], *, footer: bool = True) -> bytes:
+def snapshot(records: Sequence[MetadataRecord | bytes], *, footer: bool = True, log_ends_ms: int = TIME_MS) -> bytes:
     """Return a whole snapshot, or one whose end was never written."""
     end = control(SNAPSHOT_FOOTER, len(records) + 1) if footer else b""
-    return control(SNAPSHOT_HEADER, 0) + batches(records, start=1) + end
+    return control(SNAPSHOT_HEADER, 0, log_ends_ms=log_ends_ms) + batches(records, start=1) + end
 
 
 def write(log_dir: Path, files: dict[str, bytes], *, node_id: int = NODE_ID, clean: bool = True) -> Path:

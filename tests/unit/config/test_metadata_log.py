@@ -23,6 +23,7 @@ from kcompact.notes import NoteCode
 from tests.support.metadata_log import (
     ORDERS,
     OTHER,
+    TIME_MS,
     UNKNOWN,
     USERS,
     batches,
@@ -152,6 +153,7 @@ ALL = {"orders": POLICY | {"segment.ms": "6"}}
 HEAD = snapshot(MADE)
 WHOLE = snapshot([*MADE, of_topic("orders", "segment.ms", "5")])
 ENTIRE_LOG = {log(): batches(ROWS, each=1)}
+WHOLE_LATER = snapshot([*MADE, of_topic("orders", "segment.ms", "5")], log_ends_ms=TIME_MS + 1)
 NO_FOOTER = len(WHOLE) - len(control(4, 0))
 LATER_LOG = {log(3): batches(ROWS[3:], start=3, each=1)}
 
@@ -164,6 +166,10 @@ LATER_LOG = {log(3): batches(ROWS[3:], start=3, each=1)}
         ({EARLY: HEAD, **LATER_LOG}, EARLY, 0),
         ({EARLY: HEAD, LATE: WHOLE, **LATER_LOG}, LATE, 0),
         ({LATE: WHOLE, log(6): batches(ROWS[6:], start=6)}, LATE, 0),
+        ({EARLY: HEAD, LATE: WHOLE_LATER, log(6): batches(ROWS[6:], start=6)}, LATE, 0),  # No batch to compare it with.
+        # A log of something else up to there is not looked at, by a broker either.
+        ({LATE: WHOLE_LATER, log(): batches([b"else"] * 6, each=6) + batches(ROWS[6:], start=6)}, LATE, 0),
+        ({LATE: WHOLE_LATER, log(4): batches(ROWS[4:], start=4)}, LATE, 0),
         ({LATE: WHOLE, log(5): batches(ROWS[5:], start=5)}, LATE, 0),
         ({EARLY: HEAD, f"{LATE}.part": b"", f"{LATE}.deleted": b"", **LATER_LOG}, EARLY, 0),
         ({EARLY: HEAD, LATE: snapshot(MADE, footer=False), **LATER_LOG}, EARLY, 1),
@@ -207,7 +213,8 @@ def test_snapshot_and_log(files: dict[str, bytes], used: str | None, notes: int,
         ({log(): batches([BeginTransaction(), BeginTransaction()])}, "begins inside the transaction of offset 0"),
         ({log(): batches([b"\x01\x02\x00"])}, "metadata record: a field"),
         ({log(): batches([of_broker("one", "a", "b")])}, "a broker whose id is 'one'"),
-        # A snapshot of another time under this name.
+        # The snapshot of another offset under this name.
+        ({LATE: snapshot(MADE, log_ends_ms=TIME_MS - 1), **ENTIRE_LOG}, "ends at .*19.999Z, here at .*20Z"),
         ({LATE: HEAD, log(6): batches([BrokerRegistrationChangeRecord(1)], start=6)}, "offset 6: changes broker 1, wh"),
         ({LATE: HEAD, log(6): batches([PartitionChangeRecord(0, USERS, ())], start=6)}, "changes topic AgIC"),
         ({LATE: HEAD, log(6): batches([RemoveTopicRecord(USERS)], start=6)}, "changes topic AgIC"),

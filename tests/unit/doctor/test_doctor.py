@@ -133,24 +133,25 @@ def test_what_a_cleaning_may_have_removed_after_a_snapshot_is_not_lost(
     assert ("missing-log" in found) == is_lost, found
 
 
+RECORDS = [TopicRecord(f"t{number}", bytes(15) + bytes([number])) for number in range(6)]
+SNAPSHOT = metadata_log.snapshot(RECORDS)
+
+
 @pytest.mark.parametrize(
-    ("lost_bytes", "says"),
+    ("snapshot", "says"),
     [
-        (0, ""),
-        (1, ""),  # Only the footer is torn. A real broker starts.
-        (100, "forgets topics"),
-        (-12, "12 bytes where a batch should start"),  # Further zeros.
-        (None, "which is in no record before. Does the snapshot belong to this log?"),
+        (SNAPSHOT, ""),
+        (SNAPSHOT[:-1], ""),  # Only the footer is torn. A real broker starts.
+        (SNAPSHOT[:-100], "forgets topics"),
+        (SNAPSHOT + bytes(12), "12 bytes where a batch should start"),
+        (metadata_log.snapshot(RECORDS[:1]), "in no record before. Does the snapshot belong to this log?"),
+        (metadata_log.snapshot(RECORDS[:1], log_ends_ms=metadata_log.TIME_MS - 1), "the snapshot of another offset"),
     ],
 )
-def test_the_end_of_a_metadata_snapshot(lost_bytes: int | None, says: str, tmp_path: Path) -> None:
-    """None puts the bytes of another snapshot in its place."""
-    records = [TopicRecord(f"t{number}", bytes(15) + bytes([number])) for number in range(6)]
-    whole = metadata_log.snapshot(records if lost_bytes is not None else records[:1])
-    size = len(whole) - (lost_bytes or 0)
+def test_a_metadata_snapshot_that_is_not_whole(snapshot: bytes, says: str, tmp_path: Path) -> None:
     files = {
-        f"{6:020d}-{1:010d}.checkpoint": whole[:size].ljust(size, b"\0"),
-        metadata_log.log(): metadata_log.batches([*records, RemoveTopicRecord(bytes(15) + b"\5")], each=1),
+        f"{6:020d}-{1:010d}.checkpoint": snapshot,
+        metadata_log.log(): metadata_log.batches([*RECORDS, RemoveTopicRecord(RECORDS[5].topic_id)], each=1),
     }
     metadata_log.write(tmp_path / "logs", files)
     found = kinds(doctor(tmp_path / "logs"))
