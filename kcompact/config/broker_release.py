@@ -20,11 +20,12 @@ Rules: `MetaPropertiesVersion`, `MetadataVersion`, `TransactionVersion`, `Regist
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.config.metadata_log import METADATA_VERSION, ClusterMetadata
-from kcompact.errors import UnsupportedError
+from kcompact.errors import RefusedError, UnsupportedError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties
 from kcompact.log.files import files_in
 from kcompact.notes import Note, NoteCode
@@ -68,8 +69,10 @@ def proved_release(
     if metadata is None:
         if properties is None or not properties.is_of_zookeeper:
             return UNKNOWN_RELEASE
-        markers = [files_in(log_dir).file(CLEAN_SHUTDOWN_FILE) for log_dir in log_dirs]
-        is_empty = any(marker.exists() and not marker.identity().size_bytes for marker in markers)
+        is_empty = False
+        for marker in (files_in(log_dir).file(CLEAN_SHUTDOWN_FILE) for log_dir in log_dirs):
+            with suppress(RefusedError):  # A directory or a link of that name.
+                is_empty = is_empty or (marker.exists() and not marker.identity().size_bytes)
         newest = "3.6" if is_empty else "3.9"  # Since 3.7 it has the broker's epoch.
         return KnownRelease(KAFKA_3_9, ReleaseSource.META_PROPERTIES, f"{newest} or older")
     for feature in _GREATEST_LEVELS:

@@ -7,13 +7,14 @@ the old value stays, and is served once this replica leads. Rule: `AbstractFetch
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from kcompact.config.brokers import Broker
 from kcompact.config.resolve import Configured
 from kcompact.config.settings import TopicConfig
 from kcompact.doctor.findings import Finding, Kind
-from kcompact.errors import storage_errors
+from kcompact.errors import RefusedError, storage_errors
 from kcompact.format.checkpoint import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kcompact.format.names import parse_directory
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
@@ -70,4 +71,8 @@ def _last_written_ms(log_dir: Path) -> int | None:
     """Return when a broker stopped, or wrote a checkpoint last; None without these files."""
     files = files_in(log_dir)
     names = (CLEAN_SHUTDOWN_FILE,) if files.exists(CLEAN_SHUTDOWN_FILE) else _WRITTEN_WHILE_IT_RUNS
-    return max((files.identity(name).mtime_ms for name in names if files.exists(name)), default=None)
+    times_ms = list[int]()
+    for name in filter(files.exists, names):
+        with suppress(RefusedError):  # A directory or a link of that name, which is reported with the log directory.
+            times_ms.append(files.identity(name).mtime_ms)
+    return max(times_ms, default=None)

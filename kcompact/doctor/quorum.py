@@ -18,7 +18,7 @@ from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind, Severity
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
-from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
+from kcompact.errors import CorruptDataError, KcompactError, RefusedError, UnsupportedError
 from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, is_raft_file, log_name
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
@@ -39,8 +39,13 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
     yield from _topic_id_findings(directory)
     yield from _lost_log_findings(directory)
     log = None
-    with suppress(KcompactError):  # Without segments there is nothing to recover.
-        log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
+    with suppress(KcompactError):
+        try:
+            log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
+        except RefusedError as refused:
+            if Path(refused.path).parent == directory:  # A link in place of a file.
+                yield of_error(refused, directory)
+            raise  # Without segments there is nothing to recover.
         snapshot = broker.metadata.snapshot if broker.metadata else None
         yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
         yield from file_findings(log)

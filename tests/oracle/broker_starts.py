@@ -149,8 +149,10 @@ def _offsets(address: str, name: str) -> set[int]:
         deadline = time.monotonic() + STANDS_STILL_S
         while time.monotonic() < deadline:
             polled = consumer.poll(timeout_ms=300).get(partition, [])
+            # With a wrong `leader-epoch-checkpoint` a consumer sees a truncation, and begins again and again.
+            is_new = any(each.offset not in found for each in polled)
             found |= {each.offset for each in polled}
-            if polled:
+            if is_new:
                 deadline = time.monotonic() + STANDS_STILL_S / 4
     except (KafkaError, AssertionError):
         pass

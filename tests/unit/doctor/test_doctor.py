@@ -181,6 +181,24 @@ def test_a_metadata_log_that_is_lost(left: list[str], is_lost: bool, tmp_path: P
     assert not is_lost or found["missing-log"]["directory"] == str(metadata)
 
 
+def test_a_link_in_a_metadata_log_is_refused(tmp_path: Path) -> None:
+    metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
+    link = tmp_path / "logs" / "__cluster_metadata-0" / f"{0:020d}.timeindex"
+    link.symlink_to("/nowhere")
+    found = kinds(doctor(tmp_path / "logs"))
+    assert found["refused"]["file"] == str(link)
+
+
+@pytest.mark.parametrize("is_of_zookeeper", [True, False])
+def test_a_clean_shutdown_file_that_is_a_directory_is_a_finding(is_of_zookeeper: bool, tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    if is_of_zookeeper:
+        (tmp_path / "logs" / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=a\n")
+    (tmp_path / "logs" / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (tmp_path / "logs" / ".kafka_cleanshutdown").mkdir()
+    assert "unknown-directory" in kinds(doctor(tmp_path / "logs", *COMPACT))
+
+
 def test_any_version_of_the_topic_id_of_a_metadata_log_is_read(tmp_path: Path) -> None:
     metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
     metadata = tmp_path / "logs" / "__cluster_metadata-0"
