@@ -18,11 +18,11 @@ from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind, Severity
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
-from kcompact.errors import CorruptDataError, KcompactError, RefusedError, UnsupportedError
-from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, is_raft_file, log_name
+from kcompact.errors import CorruptDataError, CorruptIndexError, KcompactError, RefusedError, UnsupportedError
+from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, is_raft_file, log_bases, log_name
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
-from kcompact.inspect.small_files import small_file_problems
+from kcompact.inspect.small_files import small_file_findings
 from kcompact.log.directory import LogDir, read_log
 from kcompact.log.files import files_in
 from kcompact.log.segment_reader import batches
@@ -49,25 +49,31 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
         snapshot = broker.metadata.snapshot if broker.metadata else None
         yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
         yield from file_findings(log)
-        for problem in small_file_problems(log):
+        for problem in filter(None, (each.error for each in small_file_findings(log))):
             finding = of_error(problem, directory)
-            if finding.severity is Severity.BROKER:  # Any version of a `partition.metadata` is read.
+            if finding.severity is Severity.BROKER:
                 yield replace(finding, kind=Kind.BAD_QUORUM_FILE)
+            elif not isinstance(problem, UnsupportedError):  # Any version of a `partition.metadata` is read.
+                yield finding
+        # A broker builds them at each start; kcompact believes them.
+        as_left = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True, is_clean_shutdown=True))
+        yield from (of_error(each, directory) for each in as_left.damage if isinstance(each, CorruptIndexError))
     damage = broker.problem if broker.metadata is None else broker.metadata.damage
     if not isinstance(damage, CorruptDataError) or Path(damage.file).parent != directory:
         return
     if log is None or not log.is_cut_off(damage):
         yield _metadata_finding(damage)
+    elif broker.metadata is None:  # A broker cuts it off. kcompact does not know the settings of topics.
+        yield of_error(damage, directory)
 
 
 def _lost_log_findings(directory: Path) -> Iterator[Finding]:
     """Yield a finding if neither a segment nor a snapshot is left of a metadata log that was in use."""
     names = [] if not directory.is_dir() else files_in(directory).names()
-    logs = [name for name in names if name.endswith(Suffix.LOG)]
     # The one at offset 0 has what the directory was formatted with.
     snapshots = [name for name in names if name.endswith(".checkpoint") and is_raft_file(name) and int(name[:20])]
     was_in_use = any(name == QUORUM_STATE or name.endswith(Suffix.INDEX) for name in names)
-    if was_in_use and not logs and not snapshots:
+    if was_in_use and not log_bases(names) and not snapshots:
         yield Finding(
             kind=Kind.MISSING_LOG,
             directory=directory,

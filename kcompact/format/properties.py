@@ -112,7 +112,8 @@ class MetaProperties:
 
 def parse_meta_properties(data: bytes, *, file: str) -> MetaProperties:
     """Return the content of a `meta.properties`. Raises CorruptCheckpointError. Rule: MetaProperties.Builder."""
-    properties = parse_java_properties(data, file=file)
+    # Java reads bytes as ISO 8859-1. Any byte is a character, as in the comment of the date.
+    properties = parse_java_properties(data.decode("iso-8859-1").encode(), file=file)
 
     def integer(name: str) -> int | None:
         if name not in properties:

@@ -189,6 +189,21 @@ def test_a_link_in_a_metadata_log_is_refused(tmp_path: Path) -> None:
     assert found["refused"]["file"] == str(link)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        (f"{1:020d}.snapshot", b"\0\1", "bad-snapshot"),  # A broker takes an older one.
+        # It cuts that off. Here nothing is known of the topics then.
+        (metadata_log.log(), metadata_log.batches([TopicRecord("t", bytes(16))])[:-1], "damaged-batch"),
+        (f"{0:020d}.index", b"\0\1", "lying-index"),  # It builds another one.
+    ],
+)
+def test_what_only_stops_kcompact_in_a_metadata_log(name: str, content: bytes, word: str, tmp_path: Path) -> None:
+    metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
+    (tmp_path / "logs" / "__cluster_metadata-0" / name).write_bytes(content)
+    assert kinds(doctor(tmp_path / "logs"))[word]["severity"] == "stops kcompact"
+
+
 @pytest.mark.parametrize("is_of_zookeeper", [True, False])
 def test_a_clean_shutdown_file_that_is_a_directory_is_a_finding(is_of_zookeeper: bool, tmp_path: Path) -> None:
     healthy(tmp_path / "logs")
@@ -437,7 +452,11 @@ def test_the_metadata_log_is_examined_and_has_no_policy(tmp_path: Path) -> None:
     # A node builds the indexes of this log anew each time, and cuts the log off where it is damaged.
     metadata = tmp_path / "logs" / "__cluster_metadata-0"
     (metadata / LOG0.replace(".log", ".timeindex")).write_bytes(b"123456789")
-    assert list(kinds(doctor(tmp_path / "logs", *options))) == ["broker-release"]
+    found = kinds(doctor(tmp_path / "logs", *options))
+    assert {word: each["severity"] for word, each in found.items()} == {
+        "lying-index": "stops kcompact",  # `clean` believes an index.
+        "broker-release": "note",
+    }
     flip(metadata / LOG0, 100)
     ran = doctor(tmp_path / "logs", *options)
     assert (ran.code, next(iter(kinds(ran)))) == (3, "torn-end")
