@@ -30,7 +30,8 @@ def build_meta_properties(properties: MetaProperties) -> bytes:
         "directory.id": properties.directory_id,
         "broker.id" if properties.version == 0 else "node.id": properties.node_id,
     }
-    return "".join(f"{name}={_escaped(str(value))}\n" for name, value in named.items() if value is not None).encode()
+    lines = (f"{name}={_escaped(str(value))}\n" for name, value in named.items() if value is not None)
+    return "".join(lines).encode("iso-8859-1")
 
 
 def _escaped(text: str) -> str:
