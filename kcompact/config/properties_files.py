@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kcompact.bucket.path import local_path
 from kcompact.errors import ConfigError, CorruptCheckpointError
-from kcompact.format.properties import parse_java_properties
+from kcompact.format.properties import parse_java_properties, parse_properties
 from kcompact.log.files import read_file
 
 CONFIG_PROVIDERS = "config.providers"
@@ -44,14 +44,6 @@ def read_properties(file: str | os.PathLike[str]) -> dict[str, str]:
         return parse_properties(read_file(path.resolve()), file=str(path))
     except CorruptCheckpointError as problem:
         raise ConfigError(path=path, problem=problem.problem) from None
-
-
-def parse_properties(data: bytes, *, file: str) -> dict[str, str]:
-    """Return the properties in the bytes of a file. Raises CorruptCheckpointError.
-
-    Kafka takes the bytes for ISO 8859-1. Rule: `Utils.loadProps`, `java.util.Properties.load(InputStream)`.
-    """
-    return parse_java_properties(data.decode("iso-8859-1").encode(), file=file)
 
 
 # Variables

@@ -33,10 +33,10 @@ from kcompact.config.broker_config import (
     is_of_broker,
 )
 from kcompact.config.layers import merged_config, with_refusals
-from kcompact.config.properties_files import CONFIG_PROVIDERS, parse_properties, read_properties
+from kcompact.config.properties_files import CONFIG_PROVIDERS, read_properties
 from kcompact.config.settings import BROKER_NAMES, CLEANER_PREFIXES, FIELD_NAMES, NO_OVERRIDES
 from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
-from kcompact.format.properties import MAX_SMALL_FILE_BYTES
+from kcompact.format.properties import MAX_SMALL_FILE_BYTES, parse_properties
 from kcompact.host.other_processes import Process, processes_with
 from kcompact.log.files import open_regular
 

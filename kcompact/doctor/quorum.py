@@ -23,7 +23,7 @@ from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, is_raft_file, lo
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
 from kcompact.inspect.small_files import small_file_findings
-from kcompact.log.directory import LogDir, read_log
+from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
 from kcompact.log.segment_reader import batches
 
@@ -39,25 +39,16 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
     yield from _topic_id_findings(directory)
     yield from _lost_log_findings(directory)
     log = None
-    with suppress(KcompactError):
-        try:
-            log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
-        except RefusedError as refused:
-            if Path(refused.path).parent == directory:  # A link in place of a file.
-                yield of_error(refused, directory)
-            raise  # Without segments there is nothing to recover.
-        snapshot = broker.metadata.snapshot if broker.metadata else None
-        yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
-        yield from file_findings(log)
-        for problem in filter(None, (each.error for each in small_file_findings(log))):
-            finding = of_error(problem, directory)
-            if finding.severity is Severity.BROKER:
-                yield replace(finding, kind=Kind.BAD_QUORUM_FILE)
-            elif not isinstance(problem, UnsupportedError):  # Any version of a `partition.metadata` is read.
-                yield finding
-        # A broker builds them at each start; kcompact believes them.
-        as_left = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True, is_clean_shutdown=True))
-        yield from (of_error(each, directory) for each in as_left.damage if isinstance(each, CorruptIndexError))
+    try:
+        log = read_log(directory, log_dir=LogDir(path=log_dir, is_log_dir=True), as_recovered=True)
+    except RefusedError as refused:
+        if Path(refused.path).parent == directory:  # A link in place of a file. Without segments nothing is recovered.
+            yield of_error(refused, directory)
+    except KcompactError:
+        pass
+    if log is not None:
+        with suppress(KcompactError):
+            yield from _log_findings(log, broker)
     damage = broker.problem if broker.metadata is None else broker.metadata.damage
     if not isinstance(damage, CorruptDataError) or Path(damage.file).parent != directory:
         return
@@ -65,6 +56,23 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
         yield _metadata_finding(damage)
     elif broker.metadata is None:  # A broker cuts it off. kcompact does not know the settings of topics.
         yield of_error(damage, directory)
+
+
+def _log_findings(log: PartitionLog, broker: Broker) -> Iterator[Finding]:
+    """Yield what is wrong with a metadata log that can be recovered, and with its files."""
+    directory = log.directory
+    snapshot = broker.metadata.snapshot if broker.metadata else None
+    yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
+    yield from file_findings(log)
+    for problem in filter(None, (each.error for each in small_file_findings(log))):
+        finding = of_error(problem, directory)
+        if finding.severity is Severity.BROKER:
+            yield replace(finding, kind=Kind.BAD_QUORUM_FILE)
+        elif not isinstance(problem, UnsupportedError):  # Any version of a `partition.metadata` is read.
+            yield finding
+    # A broker builds them at each start; kcompact believes them.
+    as_left = read_log(directory, log_dir=LogDir(path=directory.parent, is_log_dir=True, is_clean_shutdown=True))
+    yield from (of_error(each, directory) for each in as_left.damage if isinstance(each, CorruptIndexError))
 
 
 def _lost_log_findings(directory: Path) -> Iterator[Finding]:

@@ -61,6 +61,14 @@ def parse_java_properties(data: bytes, *, file: str) -> dict[str, str]:
     return properties
 
 
+def parse_properties(data: bytes, *, file: str) -> dict[str, str]:
+    """Return the properties in the bytes of a file. Raises CorruptCheckpointError.
+
+    Kafka takes the bytes for ISO 8859-1. Rule: `Utils.loadProps`, `java.util.Properties.load(InputStream)`.
+    """
+    return parse_java_properties(data.decode("iso-8859-1").encode(), file=file)
+
+
 def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
     """Yield each line with a pair, continued lines joined, and the number of its first line."""
     parts: list[str] = []
@@ -112,8 +120,7 @@ class MetaProperties:
 
 def parse_meta_properties(data: bytes, *, file: str) -> MetaProperties:
     """Return the content of a `meta.properties`. Raises CorruptCheckpointError. Rule: MetaProperties.Builder."""
-    # Java reads bytes as ISO 8859-1. Any byte is a character, as in the comment of the date.
-    properties = parse_java_properties(data.decode("iso-8859-1").encode(), file=file)
+    properties = parse_properties(data, file=file)
 
     def integer(name: str) -> int | None:
         if name not in properties:
