@@ -58,7 +58,7 @@ class Start:
     ended: bool = False
     offsets: dict[str, set[int]] = field(default_factory=dict)
     metadata_offsets: set[int] = field(default_factory=set)
-    """Of the metadata log, those that were there before the start, in the log or below a snapshot."""
+    """The offsets of the metadata log from before this start that it still has, in its segments or below a snapshot."""
     logged: str = ""
 
     def lost(self, after: Start) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,8 +48,9 @@ def test_a_release_has_to_say_what_the_checkout_says(
         done.stdout = change(done.stdout)
         return done
 
+    host: Any = SimpleNamespace(root=tmp_path, run=run)
     with nullcontext() if is_accepted else pytest.raises(NotAcceptedError, match="--version"):
-        acceptance.check(SimpleNamespace(root=tmp_path, run=run), PROGRAM, "/data", tmp_path)  # type: ignore[arg-type]
+        acceptance.check(host, PROGRAM, "/data", tmp_path)
 
 
 def test_a_library_that_is_not_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
