@@ -2,14 +2,15 @@
 
 In: the address of a partition or of a log directory, `s3://bucket/prefix`. Out: a `BucketPath`, which everything else
 uses as a local path.
-Imports: format, host, errors. `obstore`, the client, is loaded when a bucket is used.
+Imports: format, host, errors. `botocore`, the client of the AWS tools, is loaded when a bucket is used.
 
     path        `BucketPath`: a path in the scratch directory that prints as the address
     scratch     the private directory of this process, removed at its end
     mirror      puts the names, sizes and times of objects into the scratch
     mirrored_file   one of these files, which gets its bytes when they are read
-    remote      reads, writes and lists objects; the only module that uses the client
-    profile     the credentials file of the AWS tools
+    client      the client, with the settings of the AWS tools
+    answers     which error an answer of a store is, with its cause
+    remote      reads, writes and lists objects; the only module that sends requests
     manifest    what a copied partition consists of
     upload      uploads a copied directory, and then its manifest
 

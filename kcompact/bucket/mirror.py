@@ -18,10 +18,10 @@ from pathlib import PurePosixPath
 
 from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Manifest
 from kcompact.bucket.mirrored_file import ListedFile, Listing, MirroredFile
-from kcompact.bucket.path import BucketPath, parts_of
+from kcompact.bucket.path import SCHEME, BucketPath, parts_of
 from kcompact.bucket.remote import Bucket, RemoteObject
 from kcompact.bucket.scratch import scratch_directory, scratch_errors
-from kcompact.errors import CorruptCheckpointError, LogChangedError, RefusedError
+from kcompact.errors import CorruptCheckpointError, KcompactError, LogChangedError, RefusedError
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -80,6 +80,8 @@ class Mirror:
         """The attempts that were found, by address."""
         self.manifests: dict[str, Callable[[], bytes]] = {}
         """The manifests that were found, by address: each is read again when it is called."""
+        self._failures: dict[str, KcompactError] = {}
+        """Why an address could not be mirrored, by local path."""
         self.strays = set[str]()
         """The addresses of objects beside or below a manifest that it does not name. They are not mirrored."""
         self._told = set[str]()
@@ -117,6 +119,27 @@ class Mirror:
         self._make(bucket, root, objects)
         return root / key if key else root
 
+    def mirrored_or_failed(self, address: str) -> BucketPath:
+        """Return the path of what an address names, as `mirrored`; an error of the bucket is raised by `require`.
+
+        Raises RefusedError for an address that is none.
+        """
+        parts_of(address)
+        path = scratch_directory() / address.removeprefix(SCHEME).rstrip("/")
+        try:
+            path = self.mirrored(address)
+        except KcompactError as problem:
+            self._failures[os.fspath(path)] = problem
+        else:
+            self._failures.pop(os.fspath(path), None)
+        return path
+
+    def require(self, path: BucketPath) -> None:
+        """Raise the error with which `mirrored_or_failed` has ended for a path."""
+        failure = self._failures.get(os.fspath(path))
+        if failure is not None:
+            raise failure
+
     def _make(self, bucket: Bucket, root: BucketPath, objects: Iterable[RemoteObject]) -> None:
         by_key = {each.key: each for each in objects}
         manifests, attempts = {}, dict[str, list[RemoteObject]]()
@@ -150,7 +173,7 @@ class Mirror:
             raise RefusedError(path=address, problem="is too large for a manifest")
 
         def content() -> bytes:
-            return bytes(bucket.read(of, 0, of.size_bytes)) if of.size_bytes else b""
+            return bucket.read(of, 0, of.size_bytes) if of.size_bytes else b""
 
         self.manifests[address] = content
         return Manifest.parse(content(), address=address)

@@ -1,31 +1,28 @@
-"""Objects in a bucket: list, read, write and remove them. The only module that uses the client, `obstore`.
+"""Objects in a bucket: list, read, write and remove them. The only module that sends requests.
 
-No error and no representation has a setting of the client: its messages can quote what a server answers, and servers
-quote the access key. So an error is worded here, from its kind, the status and the server's error code.
+Every error that leaves it is a `KcompactError` with a cause (`bucket.answers`); none has a setting of the client in it.
 """
 
 from __future__ import annotations
 
-import errno
+import base64
+import hashlib
 import mmap
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
+from kcompact.bucket import answers
+from kcompact.bucket.answers import BrokenAnswerError, MissingObjectError, NoConditionalWritesError
+from kcompact.bucket.client import Client
 from kcompact.bucket.path import SCHEME, is_plain
-from kcompact.bucket.profile import settings_of_profile
-from kcompact.errors import LogChangedError, RefusedError, StorageError
-from kcompact.host.installation import how_to_add
+from kcompact.errors import RefusedError
+from kcompact.format.checksum import crc32c
 from kcompact.readable import shown
-
-if TYPE_CHECKING:
-    from obstore.store import S3Store
 
 Answer = TypeVar("Answer")
 Bytes = bytes | mmap.mmap
@@ -33,20 +30,16 @@ Bytes = bytes | mmap.mmap
 
 MAX_OBJECTS = 2_000_000
 """More objects below an address are no log directory: the listing alone would take long."""
-_READ_TIMEOUT = timedelta(minutes=1)
-"""Without a byte for so long, a connection counts as broken."""
-_CONNECT_TIMEOUT = timedelta(seconds=10)
-_RETRY_FOR = timedelta(minutes=3)
-_MAX_RETRIES = 8
 _ANSWERS = 3
-"""How many times an answer is asked for whose end does not arrive."""
-_STATUS = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
-_NO_BUCKET = "<Code>NoSuchBucket<"
-_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
-_CREDENTIALS_HINT = (
-    "Set the credentials as for the AWS tools: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the role "
-    "of the machine. For a store that is not AWS, set AWS_ENDPOINT_URL."
-)
+"""How many times an answer is asked for that is damaged, or whose end does not arrive."""
+_MAX_REMOVED = 1000
+"""The objects that one request removes."""
+_PIECE_BYTES = 16 << 20
+_EXISTS = ("PreconditionFailed", "412")
+_NO_CONDITION = ("NotImplemented", "501")
+_CONFLICT = ("ConditionalRequestConflict", "409")
+_OWN_KEYS = ("aws:kms", "aws:kms:dsse")
+"""With an encryption like these, the ETag of an object is not the MD5 of its content."""
 
 
 _REQUESTS_AT_ONCE = 4
@@ -77,9 +70,10 @@ class Bucket:
     """A bucket. Safe for several threads."""
 
     def __init__(self, name: str) -> None:
-        """Prepare the client; nothing is sent. Raises RefusedError if it is not installed or a setting is wrong."""
+        """Read the settings of the client; nothing is sent to the store. Raises RefusedError as `Client`."""
         self.name = name
-        self._store = _store(name)
+        self._clients = {os.getpid(): Client(name)}
+        """By process id: a forked child must not use the connections of its parent."""
 
     def __repr__(self) -> str:
         return f"<Bucket {self.name}>"
@@ -93,205 +87,227 @@ class Bucket:
 
         Raises RefusedError for a name that is no plain path and for more than MAX_OBJECTS, StorageError.
         """
-        return self._asked(prefix, self._below)
-
-    def _below(self, prefix: str) -> list[RemoteObject]:
-        import obstore
-
-        found = list[RemoteObject]()
-        for page in obstore.list(self._store, prefix or None):
-            # A key that ends with a slash marks a directory, and is listed without the slash.
-            found += [self._object(dict(meta)) for meta in page if meta["path"].startswith(prefix and f"{prefix}/")]
-            if len(found) > MAX_OBJECTS:
-                raise RefusedError(
-                    path=self.address(prefix),
-                    problem=f"has more than {MAX_OBJECTS:,} objects",
-                    hint="Pass the prefix of one log directory, or of one partition.",
-                )
-        return found
+        return self._asked(prefix, partial(self._listed, f"{prefix}/" if prefix else ""))
 
     def beside(self, prefix: str) -> list[RemoteObject]:
         """Return the objects directly below a prefix. Raises as `below`."""
-        return self._asked(prefix, self._beside)
+        return self._asked(prefix, partial(self._listed, f"{prefix}/" if prefix else "", Delimiter="/"))
 
-    def _beside(self, prefix: str) -> list[RemoteObject]:
-        import obstore
+    def _listed(self, prefix: str, client: Client, **parameters: str) -> list[RemoteObject]:
+        found, token = list[RemoteObject](), dict[str, str]()
+        while True:
+            page = client.s3.list_objects_v2(Bucket=self.name, Prefix=prefix, **parameters, **token, **client.extra)
+            if "Name" not in page:
+                raise answers.no_s3(client.store)
+            # A key that ends with a slash marks a directory.
+            entries = (each for each in page.get("Contents", ()) if not each["Key"].endswith("/"))
+            found += [self._object(each, prefix) for each in entries]
+            if len(found) > MAX_OBJECTS:
+                raise RefusedError(
+                    path=self.address(prefix.rstrip("/")),
+                    problem=f"has more than {MAX_OBJECTS:,} objects",
+                    hint="Pass the prefix of one log directory, or of one partition.",
+                )
+            if not page.get("IsTruncated"):
+                return found
+            token = {"ContinuationToken": page["NextContinuationToken"]}
 
-        found = obstore.list_with_delimiter(self._store, prefix or None)["objects"]
-        return [self._object(dict(meta)) for meta in found if meta["path"] != prefix]
-
-    def _asked(self, key: str, ask: Callable[[str], Answer]) -> Answer:
-        """Return an answer. It is asked for again if the connection ends within it, which the client does not do."""
-        for left in reversed(range(_ANSWERS)):
-            try:
-                with self._errors(self.address(key)):
-                    return ask(key)
-            except StorageError:
-                if not left or not _MAX_RETRIES:
-                    raise
-        raise AssertionError
-
-    def _object(self, meta: dict[str, Any]) -> RemoteObject:
-        if not is_plain(meta["path"]):
-            raise RefusedError(path=self.address(meta["path"]), problem="is the name of no file")
-        if not meta["e_tag"]:
+    def _object(self, entry: dict[str, Any], prefix: str) -> RemoteObject:
+        key = entry["Key"]
+        if not is_plain(key):
             raise RefusedError(
-                path=self.address(meta["path"]), problem="has no ETag, so a change of it would not be noticed"
+                path=self.address(prefix.rstrip("/")),
+                problem=f"has the name of no file below it: {shown(key[:300])}",
+                hint="Move that object elsewhere, or pass a prefix without it.",
             )
-        return RemoteObject(
-            key=meta["path"],
-            size_bytes=meta["size"],
-            modified_ns=int(meta["last_modified"].timestamp()) * 1_000_000_000,
-            etag=meta["e_tag"],
-        )
+        if not entry.get("ETag"):
+            raise RefusedError(path=self.address(key), problem="has no ETag, so a change of it would not be noticed")
+        modified_ns = int(entry["LastModified"].timestamp()) * 1_000_000_000
+        return RemoteObject(key=key, size_bytes=int(entry["Size"]), modified_ns=modified_ns, etag=entry["ETag"])
 
-    def read(self, of: RemoteObject, start: int, end: int) -> memoryview:
+    def read(self, of: RemoteObject, start: int, end: int) -> bytes:
         """Return the bytes between two positions of an object, in one request.
 
         Raises LogChangedError if it is another version by now or its size is not the listed one, RefusedError,
         StorageError.
         """
-        import obstore
 
-        def ask(key: str) -> memoryview:
-            result = obstore.get(self._store, key, options={"if_match": of.etag, "range": (start, end)})
-            data = memoryview(result.bytes())
+        def ask(client: Client) -> tuple[bytes, str, str]:
+            found = client.s3.get_object(
+                Bucket=self.name, Key=of.key, IfMatch=of.etag, Range=f"bytes={start}-{end - 1}", **client.extra
+            )
+            data, etag, encryption = _content(client, found)
+            size = str(found.get("ContentRange") or f"/{len(data)}").rpartition("/")[2]
             # Also from a server that ignores the condition.
-            if (result.meta["e_tag"], result.meta["size"], len(data)) != (of.etag, of.size_bytes, end - start):
-                raise _changed(self.address(key))
-            return data
+            if (etag, size, len(data)) != (of.etag, str(of.size_bytes), end - start):
+                raise answers.changed(self.address(of.key))
+            return data, etag, encryption
 
-        return self._asked(of.key, ask)
+        return self._intact(of.key, ask) if end - start == of.size_bytes else self._asked(of.key, ask)[0]
 
     def read_small(self, key: str, *, max_bytes: int) -> bytes | None:
         """Return a small object, None if there is none. Raises RefusedError for a larger one, StorageError."""
-        import obstore
 
-        address = self.address(key)
+        def ask(client: Client) -> tuple[bytes, str, str]:
+            found = client.s3.get_object(Bucket=self.name, Key=key, **client.extra)
+            if found["ContentLength"] > max_bytes:
+                raise RefusedError(path=self.address(key), problem=f"larger than {max_bytes:,} bytes")
+            return _content(client, found)
+
         try:
-            with self._errors(address):
-                try:
-                    result = obstore.get(self._store, key)
-                except FileNotFoundError as problem:
-                    if _NO_BUCKET in str(problem):
-                        raise
-                    return None
-                if result.meta["size"] > max_bytes:
-                    raise RefusedError(path=address, problem=f"larger than {max_bytes:,} bytes")
-                return bytes(result.bytes())
-        except LogChangedError as problem:
-            raise _failed(address, problem.problem) from None
+            return self._intact(key, ask)
+        except MissingObjectError:
+            return None
 
-    def write(self, key: str, data: Bytes) -> str:
-        """Write an object in one request, and return its ETag. Raises RefusedError, StorageError."""
-        import obstore
+    def _intact(self, key: str, ask: Callable[[Client], tuple[bytes, str, str]]) -> bytes:
+        """Return a whole object, by a function that returns its content, ETag and encryption.
 
-        with self._errors(self.address(key)):
-            return obstore.put(self._store, key, data, use_multipart=False)["e_tag"] or ""
+        In most stores the ETag is the MD5 of the content, which shows that nothing was damaged on its way. Where it is
+        not, two answers must be equal. Raises BrokenAnswerError if they are not.
+        """
+        before: bytes | None = None
+        for _ in range(_ANSWERS):
+            data, etag, encryption = self._asked(key, ask)
+            if etag == _md5_tag(data) or encryption in _OWN_KEYS or data == before:
+                return data
+            before = data
+        raise BrokenAnswerError(self.address(key))
+
+    def write(self, key: str, data: Bytes, crc: int) -> str:
+        """Write an object in one request, and return its ETag: what is stored are the same bytes.
+
+        The store compares what it receives with `crc`, the CRC-32C. Some look at no checksum, so what is stored is
+        compared too: by its ETag, or else it is read. Raises RefusedError, StorageError.
+        """
+        checksum, md5_tag = _checksum(crc), _md5_tag(data)
+
+        def ask(client: Client) -> str:
+            if isinstance(data, mmap.mmap):
+                data.seek(0)
+            found = client.s3.put_object(Bucket=self.name, Key=key, Body=data, ChecksumCRC32C=checksum, **client.extra)
+            etag = _etag(client, found)
+            is_confirmed = found.get("ServerSideEncryption") in _OWN_KEYS and found.get("ChecksumCRC32C") == checksum
+            if etag != md5_tag and not is_confirmed:
+                self._require_stored(client, key, data)
+            return etag
+
+        return self._asked(key, ask)
+
+    def _require_stored(self, client: Client, key: str, data: Bytes) -> None:
+        """Raise BrokenAnswerError if an object does not have these bytes: it is read."""
+        found, position = client.s3.get_object(Bucket=self.name, Key=key, **client.extra), 0
+        with memoryview(data) as expected:
+            for piece in found["Body"].iter_chunks(_PIECE_BYTES):
+                if piece != expected[position : position + len(piece)]:
+                    break
+                position += len(piece)
+            if position != len(expected):
+                raise BrokenAnswerError(self.address(key), "what was sent was damaged on its way")
 
     def create(self, key: str, data: bytes) -> bool:
         """Write a small object unless there is one of this key, and return whether there was none.
 
         False also if an earlier try of this request has reached the server: compare the object then.
-        Raises RefusedError, StorageError.
+        Raises NoConditionalWritesError, RefusedError, StorageError.
         """
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
+        from botocore.exceptions import ClientError
 
-        with self._errors(self.address(key)):
+        parameters = {"Bucket": self.name, "Key": key, "IfNoneMatch": "*", "ChecksumCRC32C": _checksum(crc_of(data))}
+
+        def ask(client: Client) -> bool:
             try:
-                obstore.put(self._store, key, data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-        return True
+                found = client.s3.put_object(Body=data, **parameters, **client.extra)
+            except ClientError as problem:
+                code = problem.response["Error"]["Code"]
+                if code in _EXISTS:
+                    return False
+                if code in _NO_CONDITION:
+                    raise NoConditionalWritesError(self.name) from None
+                if code in _CONFLICT:  # Another request for this key was under way.
+                    raise BrokenAnswerError(self.address(key), "another writer was there at the same time") from None
+                raise
+            _etag(client, found)
+            return True
+
+        return self._asked(key, ask)
 
     def remove(self, keys: Sequence[str]) -> None:
         """Remove objects. Raises RefusedError, StorageError."""
-        import obstore
+        for first in range(0, len(keys), _MAX_REMOVED):
+            some = keys[first : first + _MAX_REMOVED]
+            self._asked(some[0], partial(self._remove, some))
 
-        if keys:
-            with self._errors(self.address(keys[0])):
-                obstore.delete(self._store, keys)
+    def _remove(self, keys: Sequence[str], client: Client) -> None:
+        objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        answer = client.s3.delete_objects(Bucket=self.name, Delete=objects, **client.extra)
+        for each in answer.get("Errors", ()):
+            words = f"could not be removed ({shown(str(each.get('Code', ''))[:60])})"
+            raise answers.failed(self.address(str(each.get("Key", keys[0]))), words)
 
-    @contextmanager
-    def _errors(self, address: str) -> Iterator[None]:
-        """Raise each error of the client as an error of kcompact, without the text of the client."""
-        from obstore import exceptions
+    def _asked(self, key: str, ask: Callable[[Client], Answer]) -> Answer:
+        """Return an answer. It is asked for again if it is damaged, which the client does not do.
 
-        try:
-            yield
-        except exceptions.PreconditionError:
-            raise _changed(address) from None
-        except exceptions.InvalidPathError as problem:
-            raise RefusedError(
-                path=address,
-                problem=f"has the name of no file below it: {_bad_key(problem)}",
-                hint="Move that object elsewhere, or pass a prefix without it.",
-            ) from None
-        except (exceptions.BaseError, OSError, ValueError) as problem:
-            if _NO_BUCKET in str(problem):
-                raise RefusedError(path=f"{SCHEME}{self.name}", problem="no such bucket") from None
-            if isinstance(problem, FileNotFoundError):
-                raise _changed(address) from None
-            # The client has errors of their own for these, but not of a listing.
-            if (words := _words(problem)).startswith(("401", "403")):
-                raise RefusedError(path=address, problem=f"access denied ({words})", hint=_CREDENTIALS_HINT) from None
-            raise _failed(address, words) from None
+        Only errors of kcompact are raised: also what is wrong in the client becomes one.
+        """
+        from botocore.parsers import ResponseParserError
 
+        address = self.address(key)
+        for left in reversed(range(_ANSWERS)):
+            client = self._client()
+            try:
+                return ask(client)
+            except MemoryError:
+                raise
+            except Exception as problem:
+                failure = answers.error_of(problem, address, client.store)
+                is_damaged = isinstance(failure, BrokenAnswerError) or isinstance(problem, ResponseParserError)
+            if not left or not is_damaged:
+                raise failure from None
+        raise AssertionError
 
-def _changed(address: str) -> LogChangedError:
-    return LogChangedError(
-        path=address,
-        problem="was replaced or removed since it was listed",
-        hint="kcompact stopped and changes nothing. Wait until the backup is complete, then run again.",
-    )
-
-
-def _failed(address: str, words: str) -> StorageError:
-    return StorageError(path=address, problem=OSError(errno.ECONNABORTED, f"{words}; run the same command again"))
+    def _client(self) -> Client:
+        with _POOLS_GUARD:
+            if os.getpid() not in self._clients:
+                self._clients[os.getpid()] = Client(self.name)
+            return self._clients[os.getpid()]
 
 
-def _words(problem: Exception) -> str:
-    """Return what a server answered: the status and its error code. Nothing else of its answer is shown."""
-    text = str(problem)
-    status, code = _STATUS.search(text), _CODE.search(text)
-    if status is None:
-        return "timed out" if "timed out" in text or "Timeout" in text else "no answer from the server"
-    return ", ".join(filter(None, (f"{status[1]} {status[2].strip()}".strip(), code[1] if code else "")))
+def _content(client: Client, found: dict[str, Any]) -> tuple[bytes, str, str]:
+    """Return the bytes, the ETag and the encryption of an answer that has an object or a part of it."""
+    etag = _etag(client, found)
+    return found["Body"].read(), etag, str(found.get("ServerSideEncryption", ""))
 
 
-def _bad_key(problem: Exception) -> str:
-    quoted = re.search(r'Path "([^"]{1,300})', str(problem))
-    return shown(quoted[1]) if quoted else "a key with an empty part, . or .."
+def _etag(client: Client, found: dict[str, Any]) -> str:
+    """Return the ETag of an answer. Raises RefusedError for an answer without one, which is not of S3."""
+    if not found.get("ETag"):
+        raise answers.no_s3(client.store)
+    return str(found["ETag"])
 
 
-def _store(bucket: str) -> S3Store:
-    try:
-        from obstore.exceptions import BaseError
-        from obstore.store import S3Store
-    except ImportError:
-        raise RefusedError(
-            path=f"{SCHEME}{bucket}", problem=f"a bucket needs the library obstore; {how_to_add('s3')}"
-        ) from None
-    settings = settings_of_profile(os.environ)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    if endpoint:
-        settings["endpoint"] = endpoint
-    options: dict[str, Any] = {
-        "connect_timeout": _CONNECT_TIMEOUT,
-        "read_timeout": _READ_TIMEOUT,
-        # A whole segment is one request.
-        "timeout": timedelta(hours=1),
-        "allow_http": endpoint.startswith("http://"),
-    }
-    try:
-        return S3Store(
-            bucket,
-            config=settings,  # type: ignore[arg-type]
-            client_options=options,  # type: ignore[arg-type]
-            retry_config={"max_retries": _MAX_RETRIES, "retry_timeout": _RETRY_FOR},
-        )
-    except (BaseError, OSError, ValueError):
-        raise RefusedError(
-            path=f"{SCHEME}{bucket}", problem="a setting of AWS in the environment is wrong", hint=_CREDENTIALS_HINT
-        ) from None
+def crc_of(data: Bytes) -> int:
+    """Return the CRC-32C of what is to be written."""
+    crc = 0
+    for piece in _pieces(data):
+        crc = crc32c(piece, crc)
+    return crc
+
+
+def _checksum(crc: int) -> str:
+    """Return a CRC-32C as S3 writes it."""
+    return base64.b64encode(crc.to_bytes(4, "big")).decode()
+
+
+def _md5_tag(data: Bytes) -> str:
+    """Return the ETag that most stores give to an object with this content."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    for piece in _pieces(data):
+        md5.update(piece)
+    return f'"{md5.hexdigest()}"'
+
+
+def _pieces(data: Bytes) -> Iterator[memoryview]:
+    with memoryview(data) as view:
+        for position in range(0, len(view), _PIECE_BYTES):
+            with view[position : position + _PIECE_BYTES] as piece:
+                yield piece

@@ -1,8 +1,9 @@
 """Uploads a complete local directory, and then its manifest: with that the copy is there, whole.
 
-The files go below a name that is new for each attempt, so attempts never share an object. The manifest is created
-once: of several writers one wins, and the others remove their files. No upload has several parts, so nothing can be
-left that a listing does not show. Messages name the address; the local directory is in the scratch.
+The files go below a name that is new for each attempt, so attempts never share an object. Before the manifest is
+written, one listing shows that every object is there as it was sent. The manifest is created once: of several writers
+one wins, and the others remove their files. No upload has several parts, so nothing can be left that a listing does not
+show. Messages name the address; the local directory is in the scratch.
 """
 
 from __future__ import annotations
@@ -10,20 +11,21 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from kcompact.bucket.answers import NoConditionalWritesError, failed
 from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, StoredFile
 from kcompact.bucket.path import BucketPath
-from kcompact.bucket.remote import Bucket, requests
+from kcompact.bucket.remote import Bucket, crc_of, requests
 from kcompact.errors import KcompactError, RefusedError, storage_errors
-from kcompact.format.checksum import crc32c
 from kcompact.host.descriptors import closed_after
 
-_CHECKED_BYTES = 16 << 20
+_UPLOADS = 3
+"""How many times a file is uploaded that the bucket then does not have."""
 
 
 def new_attempt() -> str:
@@ -37,6 +39,32 @@ def published(bucket: Bucket, key: str, directory: Path) -> Manifest | None:
     return None if content is None else Manifest.parse(content, address=str(directory / MANIFEST))
 
 
+def lost_objects(bucket: Bucket, key: str, manifest: Manifest) -> list[str]:
+    """Return the keys of a manifest's objects that the bucket does not have, or has otherwise. It is listed once."""
+    attempt = _below(key, manifest.attempt)
+    found = {each.key: (each.size_bytes, each.etag) for each in bucket.below(attempt)} if manifest.files else {}
+    return [
+        f"{attempt}/{file.name}"
+        for file in manifest.files
+        if found.get(f"{attempt}/{file.name}") != (file.size_bytes, file.etag)
+    ]
+
+
+def require_conditional_writes(bucket: Bucket, key: str) -> None:
+    """Raise NoConditionalWritesError for a store in which two writers can both win: a small object is created twice.
+
+    It is removed afterwards. Some stores refuse the condition, others pass over it. Raises RefusedError, StorageError.
+    """
+    trial = _below(key, f"{new_attempt()}/trial")
+    try:
+        bucket.create(trial, b"")
+        if bucket.create(trial, b""):
+            raise NoConditionalWritesError(bucket.name)
+    finally:
+        with suppress(KcompactError):  # It counts as nothing, and the next run names it.
+            bucket.remove([trial])
+
+
 def publish(
     bucket: Bucket,
     key: str,
@@ -44,50 +72,97 @@ def publish(
     manifest: Manifest,
     *,
     names: frozenset[str] | None = None,
+    replaced: Manifest | None = None,
     take: Callable[[int], None] = lambda size_bytes: None,
 ) -> None:
     """Upload the files of a directory, or those with some `names`, and create the manifest `key` with them.
 
-    `manifest` has everything but the files. `take` is called with the bytes of each request before it is sent; it may
-    wait, or raise to stop. Raises RefusedError if another run has published the directory meanwhile, StorageError.
-    After an error the directory is not there, unless its manifest is.
+    `manifest` has everything but the files. `replaced` is the manifest of a copy that lacks objects: it is there until
+    the new files are. `take` is called with the bytes of each request before it is sent; it may wait, or raise to stop.
+    Raises RefusedError if another run has published the directory meanwhile, StorageError. After an error the directory
+    is not there, unless its manifest is.
     """
     names = frozenset(os.listdir(directory)) if names is None else names & frozenset(os.listdir(directory))  # noqa: PTH208
     keys = {name: _below(key, f"{manifest.attempt}/{name}") for name in sorted(names)}
+    manifest_key = _below(key, MANIFEST)
     is_asked = False
     try:
-        files = _uploaded(bucket, directory, keys, take)
-        content = replace(manifest, files=tuple(files)).encoded()
-        manifest_key = _below(key, MANIFEST)
+        manifest = _uploaded(bucket, key, directory, manifest, keys, take)
+        content = manifest.encoded()
         take(len(content))
         is_asked = True
-        # What is there already can be this one: an earlier try of the request has arrived.
-        is_ours = bucket.create(manifest_key, content) or (
-            bucket.read_small(manifest_key, max_bytes=MAX_MANIFEST_BYTES) == content
-        )
+        if replaced is not None and published(bucket, key, directory) == replaced:
+            bucket.remove([manifest_key])
+        is_ours = _created(bucket, key, directory, manifest)
     except BaseException:
         # Without an answer, the manifest may be there, or may still arrive: its files stay. The next run names them.
         if not is_asked:
-            with suppress(KcompactError):
-                bucket.remove(list(keys.values()))
+            _remove(bucket, keys.values())
         raise
     if not is_ours:
-        with suppress(KcompactError):  # They count as nothing, and the next run names them.
-            bucket.remove(list(keys.values()))
+        _remove(bucket, keys.values())
         raise exists_already(directory)
+    if replaced is not None:
+        _remove(bucket, (_below(key, f"{replaced.attempt}/{file.name}") for file in replaced.files))
+
+
+def _created(bucket: Bucket, key: str, directory: Path, manifest: Manifest) -> bool:
+    """Create a manifest, and return whether it is the one that is there. Raises StorageError if none is.
+
+    What is there is looked at in any case: a store can lie, and an earlier try of a request can have arrived.
+    """
+    manifest_key, content = _below(key, MANIFEST), manifest.encoded()
+    for _ in range(_UPLOADS):
+        bucket.create(manifest_key, content)
+        found = published(bucket, key, directory)
+        if found is not None and found.attempt != manifest.attempt:
+            return False
+        if found is not None and found.encoded() == content:
+            return True
+        if found is not None:
+            bucket.remove([manifest_key])  # It is this one, damaged on its way.
+    raise failed(bucket.address(manifest_key), "was created, and the store does not have it as it was sent")
+
+
+def _remove(bucket: Bucket, keys: Iterable[str]) -> None:
+    with suppress(KcompactError):  # They count as nothing, and the next run names them.
+        bucket.remove(list(keys))
 
 
 def _uploaded(
+    bucket: Bucket,
+    key: str,
+    directory: BucketPath,
+    manifest: Manifest,
+    keys: Mapping[str, str],
+    take: Callable[[int], None],
+) -> Manifest:
+    """Upload files, each under its key, until a listing has all of them, and return the manifest with them.
+
+    Raises StorageError for a file that the bucket does not keep.
+    """
+    left, files = dict(keys), dict[str, StoredFile]()
+    for _ in range(_UPLOADS):
+        files |= _upload_all(bucket, directory, left, take)
+        manifest = replace(manifest, files=tuple(files[name] for name in sorted(files)))
+        lost = lost_objects(bucket, key, manifest)
+        left = {name: each for name, each in keys.items() if each in lost}
+        if not left:
+            return manifest
+    raise failed(bucket.address(min(left.values())), "was uploaded, and the store does not have it as it was sent")
+
+
+def _upload_all(
     bucket: Bucket, directory: BucketPath, keys: Mapping[str, str], take: Callable[[int], None]
-) -> list[StoredFile]:
-    """Upload files, several at a time, each under its key. After an error nothing is being uploaded any more."""
-    uploads = [requests().submit(_upload, bucket, key, directory / name, take) for name, key in keys.items()]
+) -> dict[str, StoredFile]:
+    """Upload files, several at a time. After an error nothing is being uploaded any more."""
+    uploads = {name: requests().submit(_upload, bucket, key, directory / name, take) for name, key in keys.items()}
     try:
-        return [upload.result() for upload in uploads]
+        return {name: upload.result() for name, upload in uploads.items()}
     finally:
-        for upload in uploads:
+        for upload in uploads.values():
             upload.cancel()
-        wait(uploads)
+        wait(uploads.values())
 
 
 def exists_already(directory: Path) -> RefusedError:
@@ -101,16 +176,14 @@ def _upload(bucket: Bucket, key: str, path: BucketPath, take: Callable[[int], No
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     with storage_errors(path), closed_after(os.open(path, flags)) as descriptor:
         status = os.fstat(descriptor)
-        crc, etag = 0, ""
         take(status.st_size)
         if status.st_size:
             with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as content:
-                with memoryview(content) as view:
-                    for position in range(0, len(view), _CHECKED_BYTES):
-                        crc = crc32c(view[position : position + _CHECKED_BYTES], crc)
-                etag = bucket.write(key, content)
+                crc = crc_of(content)
+                etag = bucket.write(key, content, crc)
         else:
-            etag = bucket.write(key, b"")
+            crc = crc_of(b"")
+            etag = bucket.write(key, b"", crc)
     return StoredFile(name=path.name, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns, crc32c=crc, etag=etag)
 
 

@@ -35,13 +35,15 @@ def _cut(text: str) -> str:
 
 
 def _mirrored(address: str) -> Path:
-    """Return the path of an address. Notes on unfinished uploads go to standard error."""
+    """Return the path of an address. Notes on unfinished uploads go to standard error.
+
+    An error of the bucket is raised by the reading of the path, so that it fails this path and no other.
+    """
     from kcompact.bucket.mirror import MIRROR
     from kcompact.cli.output import streams
-    from kcompact.plan.discovery import source_path
     from kcompact.plan.run_notes import unfinished_uploads
 
-    path = source_path(address)
+    path = MIRROR.mirrored_or_failed(address)
     streams.tell_notes(unfinished_uploads(MIRROR.take_orphans()))
     return path
 

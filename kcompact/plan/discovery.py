@@ -51,9 +51,19 @@ def is_gone(directory: Path) -> bool:
 def source_path(path: str | os.PathLike[str]) -> Path:
     """Return a path to read that the user named. What is in a bucket is mirrored.
 
-    Raises as `named_path`; for an address RefusedError, CorruptCheckpointError, StorageError.
+    Raises as `named_path`; for an address, or a path of one, RefusedError, CorruptCheckpointError, StorageError.
     """
-    return MIRROR.mirrored(str(path)) if is_address(path) else named_path(path, suggests_address=True)
+    if is_address(path):
+        return MIRROR.mirrored(str(path))
+    found = named_path(path, suggests_address=True)
+    require_mirrored(found)
+    return found
+
+
+def require_mirrored(path: Path) -> None:
+    """Raise the error of a path whose address could not be mirrored when it was named."""
+    if isinstance(path, BucketPath):
+        MIRROR.require(path)
 
 
 def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:

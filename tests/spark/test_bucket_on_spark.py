@@ -80,9 +80,9 @@ def test_a_task_copies_what_this_process_copies(
         written = list[str]()
         really = Bucket.write
 
-        def write(self: Bucket, key: str, data: Any) -> str:
+        def write(self: Bucket, key: str, data: Any, crc: int) -> str:
             written.append(key)
-            return really(self, key, data)
+            return really(self, key, data, crc)
 
         here.setattr(Bucket, "write", write)
         on_spark = _clean("spark", log_dir, "--output", outputs["spark"])

@@ -46,7 +46,7 @@ class Proxy:
     decide: Callable[[Request], Fault | None] = lambda request: None
     change: Callable[[Request, bytes], bytes] = lambda request, body: body
     drop_conditions: bool = False
-    """Whether If-Match does not reach the server."""
+    """Whether If-Match and If-None-Match do not reach the server."""
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def gets_of(self, key: str) -> int:
@@ -92,7 +92,7 @@ def in_front_of(url: str) -> Iterator[Proxy]:
                 self._answer(code, {}, _error(words))
                 return
             if proxy.drop_conditions:
-                headers = {name: value for name, value in headers.items() if name.lower() != "if-match"}
+                headers = {name: value for name, value in headers.items() if name.lower() not in _CONDITIONS}
             server = http.client.HTTPConnection(target.hostname or "", target.port)
             server.request(self.command, self.path, body, headers)
             answer = server.getresponse()
@@ -135,4 +135,5 @@ def in_front_of(url: str) -> Iterator[Proxy]:
         server.server_close()
 
 
+_CONDITIONS = {"if-match", "if-none-match"}
 _OF_CONNECTION = {"content-length", "connection", "transfer-encoding", "date", "server"}

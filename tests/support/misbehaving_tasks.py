@@ -97,8 +97,8 @@ class DiesInUpload(WholeTask):
             return super().run()
         really, written = Bucket.write, list[str]()
 
-        def write(bucket: Bucket, key: str, data: Any) -> str:
-            etag = really(bucket, key, data)
+        def write(bucket: Bucket, key: str, data: Any, crc: int) -> str:
+            etag = really(bucket, key, data, crc)
             written.append(key)
             if len(written) == 2:
                 _note(self, "dies")

@@ -71,7 +71,7 @@ ONLY_IN = {
     "pickle": {"engine.seals"},
     # An error of the disk ends the process: only for what goes to a bucket, from the scratch, without a copy of it.
     "mmap": {"bucket.remote", "bucket.upload"},
-    "obstore": {"bucket.remote"},
+    "botocore": {"bucket.client", "bucket.remote", "bucket.answers"},
 }
 
 PYSPARK_PRIVATE = re.compile(r"PYSPARK_(GATEWAY|DRIVER|SUBMIT)|PythonGatewayServer|_active_spark_context|_jsc\b|_jvm\b")

@@ -17,11 +17,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from kcompact import __version__
-from kcompact.bucket.manifest import Manifest
+from kcompact.bucket.answers import failed
+from kcompact.bucket.manifest import MANIFEST, Manifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, parts_of
+from kcompact.bucket.remote import crc_of, requests
 from kcompact.bucket.scratch import as_path, needs_scratch_space
-from kcompact.bucket.upload import exists_already, new_attempt, publish, published
+from kcompact.bucket.upload import (
+    exists_already,
+    lost_objects,
+    new_attempt,
+    publish,
+    published,
+    require_conditional_writes,
+)
 from kcompact.errors import NotEnoughSpaceError, RefusedError, storage_errors
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.host.disk import Disk
@@ -71,11 +80,23 @@ class BucketOutput(Output):
             shutil.rmtree(path, ignore_errors=True)  # What an earlier round of this process has left.
         super().__init__(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
         # `publish` decides between runs; this only keeps a run from copying what is there already.
-        self._published = {
-            each.name: manifest
-            for each in self._directories
-            if (manifest := published(self._bucket, self._key_of(each.name), path / each.name)) is not None
-        }
+        looked_up = self._look_up([each.name for each in self._directories])
+        self._published = {name: manifest for name, (manifest, _) in looked_up.items()}
+        self._damaged = {name for name, (_, lost) in looked_up.items() if lost}
+        """Copies of which objects are gone or others: they are made again."""
+
+    def _look_up(self, names: Sequence[str]) -> dict[str, tuple[Manifest, list[str]]]:
+        """Return, by name, the manifests that the bucket has, each with the addresses of objects that it lacks."""
+
+        def look(name: str) -> tuple[Manifest, list[str]] | None:
+            key = self._key_of(name)
+            manifest = published(self._bucket, key, self.path / name)
+            if manifest is None:
+                return None
+            return manifest, [self._bucket.address(each) for each in lost_objects(self._bucket, key, manifest)]
+
+        found = zip(names, requests().map(look, names), strict=True)
+        return {name: each for name, each in found if each is not None}
 
     def _key_of(self, name: str) -> str:
         return f"{self._key}/{name}" if self._key else name
@@ -86,7 +107,7 @@ class BucketOutput(Output):
         free_bytes, block_bytes, _ = Disk.of(self.path)
         alone, beside = [0], list[int]()
         for path in (*directories, *self._set_aside):
-            if path.name not in self._published:
+            if path.name not in self._published or path.name in self._damaged:
                 sizes = beside if together(path) else alone
                 sizes.append(_scratch_bytes(path, block_bytes))
         most_bytes = max(*alone, sum(sorted(beside)[-threads:]))
@@ -96,7 +117,14 @@ class BucketOutput(Output):
 
     @needs_scratch_space()
     def __enter__(self) -> Self:
+        self._require_store()
         return super().__enter__()
+
+    def _require_store(self) -> None:
+        """Raise NoConditionalWritesError before anything is uploaded to a store on which runs overwrite each other."""
+        whole = self._published.keys() - self._damaged
+        if self.log_dir is not None or not whole.issuperset(each.name for each in self._directories):
+            require_conditional_writes(self._bucket, self._key)
 
     @contextmanager
     def _new_directory(self, *arguments: Any, **options: Any) -> Iterator[UnfinishedCopy]:
@@ -120,6 +148,8 @@ class BucketOutput(Output):
         made_from = (dict(recipe), dict(offsets), file_states(contents.files), _etags(source))
         if _made_from(manifest) != made_from:
             raise exists_already(self.path / source.name)
+        if source.name in self._damaged:
+            return None
         self.add(record)
         return record
 
@@ -162,7 +192,15 @@ class BucketOutput(Output):
         )
         try:
             try:
-                publish(self._bucket, self._key_of(name), self.path / name, manifest, take=self.pace(check).take)
+                replaced = self._published[name] if name in self._damaged else None
+                publish(
+                    self._bucket,
+                    self._key_of(name),
+                    self.path / name,
+                    manifest,
+                    replaced=replaced,
+                    take=self.pace(check).take,
+                )
             except RefusedError:
                 # Another attempt of a task, or the same command, can have won: then the copy is there.
                 theirs = published(self._bucket, self._key_of(name), self.path / name)
@@ -184,10 +222,31 @@ class BucketOutput(Output):
         """Upload the files that the directories of a log directory share, and their manifest: the copy is complete."""
         super()._complete()
         assert isinstance(self.path, BucketPath)
+        self._require_nothing_lost()
         if self.log_dir is not None:
             manifest = Manifest(attempt=new_attempt(), written_by=f"kcompact {__version__}", files=())
-            publish(self._bucket, self._key, self.path, manifest, names=frozenset(LOG_DIR_FILES))
+            try:
+                publish(self._bucket, self._key, self.path, manifest, names=frozenset(LOG_DIR_FILES))
+            except RefusedError:
+                # A run with the same settings can have won.
+                theirs = published(self._bucket, self._key, self.path)
+                if theirs is None or {each.name: each.crc32c for each in theirs.files} != _crcs_of_shared(self.path):
+                    raise
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def _require_nothing_lost(self) -> None:
+        """Raise StorageError if an object of a directory is gone, or another one, since it was uploaded."""
+        found = self._look_up(sorted(self._done))
+        for name in sorted(self._done):
+            lost = found[name][1] if name in found else [str(self.path / name / MANIFEST)]
+            if lost:
+                raise failed(lost[0], "is gone, or another object, since it was uploaded")
+
+
+def _crcs_of_shared(directory: Path) -> dict[str, int]:
+    """Return the CRC-32C of each file that the directories of a log directory share, by name."""
+    files = files_in(directory)
+    return {name: crc_of(files.file(name).read()) for name in LOG_DIR_FILES if files.exists(name)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +274,9 @@ class _OneDirectory(BucketOutput):
 
     def _clean_shutdown(self, source: Path) -> str | None:
         return self._shutdown
+
+    def _require_store(self) -> None:
+        """Do nothing: the other process has done it."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

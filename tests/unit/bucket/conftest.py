@@ -10,15 +10,13 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import obstore.store
 import pytest
+from botocore.retries.standard import ExponentialBackoff
 
 from fixtures.checkout import copy_directory
-from kcompact.bucket import remote
+from kcompact.bucket import client
 from kcompact.bucket.mirror import MIRROR
 from kcompact.log.directory import partition_directories
 from tests.support.fault_proxy import Proxy, in_front_of
@@ -102,16 +100,10 @@ def store(new_store: Callable[[], Store]) -> Store:
 @pytest.fixture
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """No request is repeated."""
-    monkeypatch.setattr(remote, "_MAX_RETRIES", 0)
+    monkeypatch.setattr(client, "MAX_RETRIES", 0)
 
 
 @pytest.fixture
 def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request is repeated at once, as often as ever."""
-    made: Any = obstore.store.S3Store
-    soon = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=10), "base": 2}
-
-    def store(*arguments: Any, retry_config: dict[str, Any], **options: Any) -> Any:
-        return made(*arguments, retry_config={**retry_config, "backoff": soon}, **options)
-
-    monkeypatch.setattr(obstore.store, "S3Store", store)
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda self, context: 0.001)

