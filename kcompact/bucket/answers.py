@@ -113,11 +113,28 @@ def error_of(problem: Exception, address: str, store: Store) -> KcompactError:
         return no_s3(store)
     if isinstance(problem, exceptions.IncompleteReadError | exceptions.ResponseStreamingError):
         return BrokenAnswerError(address)
+    if isinstance(problem, exceptions.InvalidRegionError):
+        return _other_region({}, {}, "a region without a name", store)
     if (found := credentials_error(problem, store.bucket, store.profile)) is not None:
         return found
     if isinstance(problem, exceptions.HTTPClientError | exceptions.ConnectionError | OSError):
         return _error_of_connection(problem, address, store)
     return failed(address, f"the client of the bucket failed ({type(problem).__name__})", again=False)
+
+
+def is_untrusted(problem: Exception) -> bool:
+    """Return whether the certificate of a store is not trusted."""
+    return "CERTIFICATE_VERIFY_FAILED" in str(problem)
+
+
+def is_unknown_host(problem: Any) -> bool:
+    """Return whether an EndpointConnectionError says that its host has no address."""
+    return "Failed to resolve" in str(problem.kwargs.get("error", ""))
+
+
+def is_refused_port(problem: Any) -> bool:
+    """Return whether an EndpointConnectionError says that nothing listens at its port."""
+    return "Connection refused" in str(problem.kwargs.get("error", ""))
 
 
 def credentials_error(problem: Exception, bucket: str, profile: str) -> RefusedError | None:
@@ -144,10 +161,9 @@ def credentials_error(problem: Exception, bucket: str, profile: str) -> RefusedE
 def _error_of_connection(problem: Exception, address: str, store: Store) -> KcompactError:
     from botocore import exceptions
 
-    text = str(problem)
     host = f"{SCHEME}{store.bucket}"
     if isinstance(problem, exceptions.SSLError):
-        if "CERTIFICATE_VERIFY_FAILED" in text:
+        if is_untrusted(problem):
             return RefusedError(
                 path=host,
                 problem=f"the certificate of {store.url} is not trusted",
@@ -157,9 +173,9 @@ def _error_of_connection(problem: Exception, address: str, store: Store) -> Kcom
     if isinstance(problem, exceptions.ProxyConnectionError):
         return RefusedError(path=host, problem="the proxy does not answer", hint="Check HTTPS_PROXY and HTTP_PROXY.")
     if isinstance(problem, exceptions.EndpointConnectionError):
-        if "Failed to resolve" in text:
+        if is_unknown_host(problem):
             return RefusedError(path=host, problem=f"the host of {store.url} is unknown", hint=store.endpoint_hint)
-        if "refused" in text:
+        if is_refused_port(problem):
             return RefusedError(path=host, problem=f"nothing listens at {store.url}", hint=store.endpoint_hint)
     if isinstance(problem, exceptions.ConnectTimeoutError | exceptions.ReadTimeoutError):
         return failed(address, f"{store.url} does not answer in time")
@@ -190,7 +206,7 @@ def _error_of_answer(problem: Any, address: str, store: Store) -> KcompactError:
             problem=f"the clock of this machine differs from that of the store{at}",
             hint="Set the clock of this machine. Credentials are not the cause.",
         )
-    if code in _OTHER_REGION or status in (301, 307):
+    if code in _OTHER_REGION or ("x-amz-bucket-region" in headers and status in (301, 307)):
         return _other_region(error, headers, words, store)
     if code == "InvalidObjectState":
         return RefusedError(
@@ -209,7 +225,7 @@ def _error_of_answer(problem: Any, address: str, store: Store) -> KcompactError:
         return RefusedError(path=address, problem=f"access denied ({words})", hint=hint)
     if code in _DAMAGED_ON_THE_WAY:
         return BrokenAnswerError(address, f"what was sent was damaged on its way ({words})")
-    if status < 400 or (status == HTTPStatus.NOT_FOUND and code == "404"):
+    if status < 400 or (status == HTTPStatus.NOT_FOUND and not code.isalpha()):
         return no_s3(store)
     is_passing = status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, 429)
     if is_passing and status != HTTPStatus.NOT_IMPLEMENTED:

@@ -15,11 +15,18 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from kcompact.bucket.answers import CREDENTIALS_HINT, Store, credentials_error
+from kcompact.bucket.answers import (
+    CREDENTIALS_HINT,
+    Store,
+    credentials_error,
+    is_refused_port,
+    is_unknown_host,
+    is_untrusted,
+)
 from kcompact.bucket.path import SCHEME
 from kcompact.errors import KcompactError, RefusedError
 from kcompact.host.installation import how_to_add
-from kcompact.readable import shown
+from kcompact.readable import shell_word, shown
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """The variables that name the store, the first of them first."""
@@ -86,12 +93,27 @@ class Client:
         self._has_answered = False
         self.s3.meta.events.register_first("needs-retry.s3", self._give_up_early)
 
-    def _give_up_early(self, response: object = None, caught_exception: Exception | None = None, **_: object) -> None:
-        """Raise an error of the connection that trying again does not cure."""
-        if caught_exception is None:
+    def _give_up_early(
+        self,
+        response: tuple[Any, dict[str, Any]] | None = None,
+        caught_exception: Exception | None = None,
+        operation: Any = None,
+        **_: object,
+    ) -> None:
+        """Raise an error that trying again does not cure, before botocore decides whether it tries again."""
+        if caught_exception is not None:
+            if is_final(caught_exception, has_answered=self._has_answered):
+                raise caught_exception
+        elif response is not None:
             self._has_answered = True
-        elif is_final(caught_exception, has_answered=self._has_answered):
-            raise caught_exception
+            parsed = response[1]
+            headers = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+            has_region = "x-amz-bucket-region" in headers or "Region" in parsed.get("Error", {})
+            if 300 <= response[0].status_code < 400 and not has_region:
+                # botocore would ask this server for the region, and what is no S3 answers that in the same way.
+                from botocore.exceptions import ClientError
+
+                raise ClientError(parsed, operation.name)
 
 
 @contextmanager
@@ -124,7 +146,14 @@ def _profile(session: Any) -> str:
 
 
 def _require_credentials(session: Any, bucket: str) -> None:
-    credentials = session.get_credentials()
+    try:
+        credentials = session.get_credentials()
+    except ValueError:  # What it has printed is no JSON, or lacks a field.
+        raise RefusedError(
+            path=f"{SCHEME}{bucket}",
+            problem=f"credential_process of the profile {_profile(session)} has printed no credentials",
+            hint=f"See what it prints: aws configure export-credentials --profile {shell_word(_profile(session))}",
+        ) from None
     if credentials is None:
         raise RefusedError(path=f"{SCHEME}{bucket}", problem="no credentials were found", hint=CREDENTIALS_HINT)
     for value, name in zip(credentials.get_frozen_credentials()[:3], _CREDENTIALS, strict=True):
@@ -152,9 +181,9 @@ def is_final(problem: Exception, *, has_answered: bool) -> bool:
     from botocore import exceptions
 
     if isinstance(problem, exceptions.SSLError):
-        return "CERTIFICATE_VERIFY_FAILED" in str(problem)
+        return is_untrusted(problem)
     if isinstance(problem, exceptions.EndpointConnectionError) and not has_answered:
-        return "Failed to resolve" in str(problem) or "Connection refused" in str(problem)
+        return is_unknown_host(problem) or is_refused_port(problem)
     return False
 
 

@@ -140,7 +140,8 @@ def in_front_of(url: str) -> Iterator[Proxy]:
             if "Content-Length" not in answer.headers:
                 self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
-            self.wfile.write(answer.body[: answer.sent_bytes])
+            if self.command != "HEAD":
+                self.wfile.write(answer.body[: answer.sent_bytes])
             self.wfile.flush()
             if answer.sent_bytes is not None:
                 self.close_connection = True
