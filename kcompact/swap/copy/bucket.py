@@ -220,27 +220,40 @@ class BucketOutput(Output):
     @needs_scratch_space()
     def _complete(self) -> None:
         """Upload the files that the directories of a log directory share, and their manifest: the copy is complete."""
+        records = [self.record(name) for name in sorted(self._done)]
         super()._complete()
-        assert isinstance(self.path, BucketPath)
-        self._require_nothing_lost()
-        if self.log_dir is not None:
-            manifest = Manifest(attempt=new_attempt(), written_by=f"kcompact {__version__}", files=())
-            try:
-                publish(self._bucket, self._key, self.path, manifest, names=frozenset(LOG_DIR_FILES))
-            except RefusedError:
-                # A run with the same settings can have won.
-                theirs = published(self._bucket, self._key, self.path)
-                if theirs is None or {each.name: each.crc32c for each in theirs.files} != _crcs_of_shared(self.path):
-                    raise
-        shutil.rmtree(self.path, ignore_errors=True)
+        try:
+            self._require_whole(records)
+            if self.log_dir is not None:
+                self._publish_shared(records)
+        finally:
+            shutil.rmtree(self.path, ignore_errors=True)
 
-    def _require_nothing_lost(self) -> None:
-        """Raise StorageError if an object of a directory is gone, or another one, since it was uploaded."""
-        found = self._look_up(sorted(self._done))
-        for name in sorted(self._done):
-            lost = found[name][1] if name in found else [str(self.path / name / MANIFEST)]
+    def _publish_shared(self, records: Sequence[Record]) -> None:
+        assert isinstance(self.path, BucketPath)
+        manifest = Manifest(attempt=new_attempt(), written_by=f"kcompact {__version__}", files=())
+        try:
+            publish(self._bucket, self._key, self.path, manifest, names=frozenset(LOG_DIR_FILES))
+        except RefusedError:
+            # A run with the same settings can have won: then what it has made is this copy.
+            theirs = published(self._bucket, self._key, self.path)
+            if theirs is None or {each.name: each.crc32c for each in theirs.files} != _crcs_of_shared(self.path):
+                raise
+            self._require_whole(records)
+
+    def _require_whole(self, records: Sequence[Record]) -> None:
+        """Raise StorageError if an object of a directory is gone, or another one, since it was uploaded.
+
+        Raises RefusedError if another run has replaced a directory by one that is made otherwise.
+        """
+        found = self._look_up([record.name for record in records])
+        for record in records:
+            path = self.path / record.name
+            manifest, lost = found.get(record.name, (None, [str(path / MANIFEST)]))
             if lost:
                 raise failed(lost[0], "is gone, or another object, since it was uploaded")
+            if manifest is not None and _made_from(manifest)[:3] != (record.recipe, record.offsets, record.source):
+                raise exists_already(path)
 
 
 def _crcs_of_shared(directory: Path) -> dict[str, int]:

@@ -1,0 +1,276 @@
+"""A copy in a bucket is complete only if each of its objects is there as it was sent."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kcompact.bucket.manifest import MANIFEST
+from kcompact.bucket.mirror import MIRROR
+from kcompact.plan.discovery import find_partitions
+from tests.support.command_line import COMPACT, Ran, command, kcompact
+from tests.support.copies import read_files
+from tests.support.fault_proxy import Answer, Ask, Request
+from tests.support.patience import PATIENCE_S
+from tests.unit.bucket.conftest import ONLY_MOTO, Store
+
+Meddle = Callable[[Request, Ask], Answer]
+
+
+def _copy(source: Path, store: Store) -> Ran:
+    return kcompact("clean", "--json", source, "--output", store.address("eu"), *COMPACT)
+
+
+def _is_put(request: Request, name: str) -> bool:
+    return request.method == "PUT" and request.path.endswith(name)
+
+
+def _acknowledged(request: Request) -> Answer:
+    """Return what a store answers that has stored an object."""
+    return Answer(200, {"ETag": f'"{hashlib.md5(request.body).hexdigest()}"'})
+
+
+def _loses(times: int, name: str = ".log") -> Meddle:
+    """Return a store that acknowledges an object, so many times, and does not store it."""
+    lost = list[Request]()
+
+    def meddle(request: Request, ask: Ask) -> Answer:
+        if _is_put(request, name) and len(lost) < times:
+            lost.append(request)
+            return _acknowledged(request)
+        return ask(request)
+
+    return meddle
+
+
+def _damages(times: int, name: str = ".log") -> Meddle:
+    """Return a store that receives other bytes than were sent, so many times, and looks at no checksum."""
+    damaged = list[Request]()
+
+    def meddle(request: Request, ask: Ask) -> Answer:
+        if _is_put(request, name) and request.body and len(damaged) < times:
+            damaged.append(request)
+            return ask(replace(request, body=bytes([request.body[0] ^ 1, *request.body[1:]])))
+        return ask(request)
+
+    return meddle
+
+
+def _require_local_copy(store: Store, source: Path, tmp_path: Path) -> None:
+    """Check that a copy in the bucket, read without the proxy's tricks, is the one of a local output."""
+    store.proxy.meddle = lambda request, ask: ask(request)
+    for target in ("local", "fetched"):
+        shutil.rmtree(tmp_path / target, ignore_errors=True)
+    # A second listing of the same keys is another version of them, so this is done by another prefix of the mirror.
+    directory = MIRROR.mirrored(store.address("eu"))
+    MIRROR._files.clear()
+    shutil.rmtree(directory)
+    for path, target in ((store.address("eu"), "fetched"), (source, "local")):
+        assert kcompact("clean", path, "--output", tmp_path / target, *COMPACT).code == 0
+    assert read_files(tmp_path / "fetched") == read_files(tmp_path / "local")
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize(
+    ("faulty", "name"), [(_loses, ".log"), (_damages, ".log"), (_loses, MANIFEST), (_damages, ".index")]
+)
+def test_an_object_that_is_not_stored_as_it_was_sent_is_sent_again(
+    faulty: Callable[[int, str], Meddle], name: str, log_dir: Path, store: Store, tmp_path: Path
+) -> None:
+    store.proxy.meddle = faulty(2, name)
+    ran = _copy(log_dir, store)
+    assert ran.code == 0, ran.err
+    _require_local_copy(store, log_dir, tmp_path)
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize("faulty", [_loses, _damages])
+@pytest.mark.parametrize("name", [".log", MANIFEST])
+def test_a_store_that_keeps_nothing_is_named(
+    name: str, faulty: Callable[[int, str], Meddle], log_dir: Path, store: Store, one_try: None
+) -> None:
+    store.proxy.meddle = faulty(1000, name)
+    ran = _copy(log_dir / "orders-0", store)
+    assert ran.code in (1, 3), ran.err
+    assert re.search(rf"eu/orders-0/\S*{re.escape(name)}", ran.err)
+    assert not re.search(r"complete|Traceback|a bug of", ran.err)
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize("change", ["gone", "other"])
+@pytest.mark.parametrize("source", ["orders-0", ""])
+def test_a_finished_partition_that_lacks_an_object_is_uploaded_again(
+    change: str, source: str, log_dir: Path, store: Store, tmp_path: Path
+) -> None:
+    """Also of a log directory whose copy was interrupted before its end."""
+    if not source:
+        store.proxy.meddle = _loses(1000, f"eu/{MANIFEST}")
+    assert _copy(log_dir / source, store).code == (0 if source else 1)
+    store.proxy.meddle = lambda request, ask: ask(request)
+    lost = min(key for key in store.all_keys("eu/orders-0/") if key.endswith(".log"))
+    if change == "gone":
+        store.server.client().delete_object(Bucket=store.bucket, Key=lost)
+    else:
+        store.put(lost, b"x")
+    ran = _copy(log_dir / source, store)
+    assert ran.code == 0, ran.err
+    attempts = {key.rpartition("/")[0] for key in store.all_keys("eu/orders-0/") if not key.endswith(MANIFEST)}
+    assert len(attempts) == 1, "what was left of the first attempt is removed"
+    assert lost.rpartition("/")[0] not in attempts
+    if not source:
+        _require_local_copy(store, log_dir, tmp_path)
+
+
+@ONLY_MOTO
+def test_a_damaged_copy_is_kept_until_it_is_replaced(log_dir: Path, store: Store, one_try: None) -> None:
+    """If it cannot be uploaded again, what is left of it is still there, and the command says what is wrong."""
+    assert _copy(log_dir / "orders-0", store).code == 0
+    before = store.all_keys("eu/")
+    lost = next(key for key in before if key.endswith(".log"))
+    store.server.client().delete_object(Bucket=store.bucket, Key=lost)
+    store.proxy.meddle = _loses(1000)
+    ran = _copy(log_dir / "orders-0", store)
+    assert (ran.code, "does not have it as it was sent" in ran.err) == (1, True), ran.err
+    assert set(before) - {lost} <= set(store.all_keys("eu/"))
+
+
+@ONLY_MOTO
+def test_a_damaged_copy_of_something_else_is_refused(log_dir: Path, store: Store) -> None:
+    assert _copy(log_dir / "orders-0", store).code == 0
+    lost = next(key for key in store.all_keys("eu/") if key.endswith(".log"))
+    store.server.client().delete_object(Bucket=store.bucket, Key=lost)
+    before = store.all_keys()
+    ran = kcompact("clean", log_dir / "orders-0", "--output", store.address("eu"), "--keep-tombstones", *COMPACT)
+    assert (ran.code, "exists already" in ran.err) == (4, True)
+    assert store.all_keys() == before
+
+
+@ONLY_MOTO
+def test_an_object_that_goes_away_during_the_run_is_named(log_dir: Path, store: Store) -> None:
+    """The last look at all directories finds it."""
+
+    def removed_with_the_manifest(request: Request, ask: Ask) -> Answer:
+        if _is_put(request, f"audit-0/{MANIFEST}") or _is_put(request, f"orders-0/{MANIFEST}"):
+            directory = request.path.lstrip("/").partition("/")[2].rpartition("/")[0]
+            log = next(key for key in store.all_keys(f"{directory}/") if key.endswith(".log"))
+            store.server.client().delete_object(Bucket=store.bucket, Key=log)
+        return ask(request)
+
+    store.proxy.meddle = removed_with_the_manifest
+    ran = _copy(log_dir, store)
+    assert (ran.code, "is gone, or another object, since it was uploaded" in ran.err) == (1, True), ran.err
+    assert f"eu/{MANIFEST}" not in store.all_keys()
+    store.proxy.meddle = lambda request, ask: ask(request)
+    assert _copy(log_dir, store).code == 0
+
+
+# A store without conditional writes
+
+
+def _refuses(status: int, code: str) -> Meddle:
+    def meddle(request: Request, ask: Ask) -> Answer:
+        if any(name.lower() == "if-none-match" for name in request.headers):
+            return Answer(status, {}, f"<Error><Code>{code}</Code></Error>".encode())
+        return ask(request)
+
+    return meddle
+
+
+@pytest.mark.parametrize("refusal", [(501, "NotImplemented"), (400, "NotImplemented"), None])
+def test_a_store_without_conditional_writes_is_found_out_before_anything_is_uploaded(
+    refusal: tuple[int, str] | None, log_dir: Path, store: Store
+) -> None:
+    if refusal is None:
+        store.proxy.drop_conditions = True
+    else:
+        store.proxy.meddle = _refuses(*refusal)
+    ran = _copy(log_dir, store)
+    assert (ran.code, "this store has no conditional writes (If-None-Match: *)" in ran.err) == (4, True), ran.err
+    assert store.all_keys() == []
+    puts = [each for each in store.proxy.requests if each.method == "PUT"]
+    assert 1 <= len(puts) <= 2
+    assert all(each.path.endswith("/trial") and not each.body for each in puts)
+
+
+@ONLY_MOTO
+def test_the_same_command_again_needs_no_trial(log_dir: Path, store: Store) -> None:
+    assert _copy(log_dir / "orders-0", store).code == 0
+    store.proxy.requests.clear()
+    assert _copy(log_dir / "orders-0", store).code == 0
+    assert {each.method for each in store.proxy.requests} == {"GET"}
+
+
+# Several writers
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize("at", [f"eu/orders-0/{MANIFEST}", f"eu/{MANIFEST}"])
+@pytest.mark.parametrize("same", [True, False])
+def test_the_writer_that_loses(at: str, same: bool, log_dir: Path, store: Store) -> None:
+    """With the same source and settings it ends well; else what is there already is refused."""
+    others = list[subprocess.CompletedProcess[str]]()
+    more = () if same else ("--keep-tombstones",)
+
+    def another_is_first(request: Request, ask: Ask) -> Answer:
+        if _is_put(request, at) and not others:
+            store.proxy.meddle = lambda request, ask: ask(request)
+            for key in () if same else store.all_keys("eu/"):
+                if key.endswith(MANIFEST):  # What this run has finished by now would be refused.
+                    store.server.client().delete_object(Bucket=store.bucket, Key=key)
+            arguments = command("clean", log_dir, "--output", store.address("eu"), *more, *COMPACT)
+            others.append(subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False))
+        return ask(request)
+
+    store.proxy.meddle = another_is_first
+    ran = _copy(log_dir, store)
+    assert others[0].returncode == 0, others[0].stderr
+    assert ran.code == (0 if same else 4), ran.err
+    assert "exists already" in ran.err or same
+    assert [path.name for path in find_partitions([store.address("eu")])] == ["audit-0", "orders-0"]
+
+
+# A store whose ETags are no checksums
+
+
+def _with_other_etags(then: Meddle) -> Meddle:
+    def turned(text: str) -> str:
+        return re.sub(r"[0-9a-f]{32}", lambda found: found[0][::-1], text)
+
+    def meddle(request: Request, ask: Ask) -> Answer:
+        headers = {
+            name: turned(value) if name.lower() == "if-match" else value for name, value in request.headers.items()
+        }
+        answer = then(replace(request, headers=headers), ask)
+        shown = {name: turned(value) if name.lower() == "etag" else value for name, value in answer.headers.items()}
+        body = re.sub(rb"<ETag>.*?</ETag>", lambda found: turned(found[0].decode()).encode(), answer.body)
+        return replace(answer, headers=shown, body=body)
+
+    return meddle
+
+
+@ONLY_MOTO
+def test_a_store_whose_etags_are_no_checksums_is_read_twice(log_dir: Path, store: Store) -> None:
+    address = store.upload(log_dir, "eu")
+    store.proxy.meddle = _with_other_etags(lambda request, ask: ask(request))
+    ran = kcompact("records", "--json", f"{address}/orders-0")
+    assert (ran.code, len(ran.lines)) == (0, 60), ran.err
+    gets = [each.path for each in store.proxy.requests if each.path.endswith(f"{0:020d}.log")]
+    assert len(gets) == 2
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize(("times", "code"), [(0, 0), (2, 0), (1000, 1)])
+def test_what_is_written_to_a_store_whose_etags_are_no_checksums_is_read(
+    times: int, code: int, log_dir: Path, store: Store, tmp_path: Path
+) -> None:
+    store.proxy.meddle = _with_other_etags(_damages(times))
+    ran = _copy(log_dir, store)
+    assert ran.code == code, ran.err
+    assert "damaged on its way" in ran.err or not code
