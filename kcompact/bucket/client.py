@@ -168,7 +168,7 @@ def _require_certificates(file: str | None, bucket: str) -> None:
     try:
         ssl.create_default_context(cafile=file)
     except (OSError, ValueError):
-        named_by = next((name for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE") if os.environ.get(name)), "ca_bundle")
+        named_by = "AWS_CA_BUNDLE" if os.environ.get("AWS_CA_BUNDLE") else "ca_bundle"
         raise RefusedError(
             path=f"{SCHEME}{bucket}",
             problem=f"{named_by} names no file of certificates: {shown(file)}",
@@ -212,20 +212,23 @@ def require_usable_settings(environment: MutableMapping[str, str], bucket: str) 
 
 def require_url(name: str, url: str, bucket: str) -> None:
     """Raise RefusedError if the value of a setting is no address of a store."""
-    try:
-        parts = urlsplit(url)
-        is_usable = bool(parts.hostname) and parts.username is None and (parts.port is None or parts.port > 0)
-    except ValueError:
-        parts, is_usable = urlsplit(""), False
-    if parts.scheme not in ("http", "https"):
-        problem = f"{name} has no http:// or https://"
-    elif not is_usable or not url.isascii() or not url.isprintable() or " " in url:
-        problem = f"{name} is no address of a store"
+    if not url.startswith(("http://", "https://")):
+        problem = "has no http:// or https://"
+    elif not _is_address(url):
+        problem = "is no address of a store"
     else:
         return
-    raise RefusedError(
-        path=f"{SCHEME}{bucket}", problem=problem, hint=f"Set {name} as https://HOST or http://HOST:PORT."
-    )
+    hint = f"Set {name} as https://HOST or http://HOST:PORT."
+    raise RefusedError(path=f"{SCHEME}{bucket}", problem=f"{name} {problem}", hint=hint)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_place = bool(parts.hostname) and parts.port != 0 and parts.username is None
+    except ValueError:
+        return False
+    return has_place and url.isascii() and url.isprintable() and " " not in url
 
 
 def _settings_files() -> tuple[str, str]:
