@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import responses
 from typing import Any
+from urllib.parse import urlsplit
 
 from kcompact.bucket.path import SCHEME
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, StorageError
@@ -122,6 +123,12 @@ def error_of(problem: Exception, address: str, store: Store) -> KcompactError:
     return failed(address, f"the client of the bucket failed ({type(problem).__name__})", again=False)
 
 
+def origin_of(problem: Any) -> str:
+    """Return the server that an error of a connection is about, which can be one of credentials; empty if unknown."""
+    parts = urlsplit(str(getattr(problem, "kwargs", {}).get("endpoint_url", "")))
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+
+
 def is_untrusted(problem: Exception) -> bool:
     """Return whether the certificate of a store is not trusted."""
     return "CERTIFICATE_VERIFY_FAILED" in str(problem)
@@ -161,25 +168,25 @@ def credentials_error(problem: Exception, bucket: str, profile: str) -> RefusedE
 def _error_of_connection(problem: Exception, address: str, store: Store) -> KcompactError:
     from botocore import exceptions
 
-    host = f"{SCHEME}{store.bucket}"
+    host, url = f"{SCHEME}{store.bucket}", origin_of(problem) or store.url
     if isinstance(problem, exceptions.SSLError):
         if is_untrusted(problem):
             return RefusedError(
                 path=host,
-                problem=f"the certificate of {store.url} is not trusted",
+                problem=f"the certificate of {url} is not trusted",
                 hint="Set AWS_CA_BUNDLE, or ca_bundle in the profile, to the file of its certificate authority.",
             )
-        return RefusedError(path=host, problem=f"{store.url} does not speak TLS", hint=store.endpoint_hint)
+        return RefusedError(path=host, problem=f"{url} does not speak TLS", hint=store.endpoint_hint)
     if isinstance(problem, exceptions.ProxyConnectionError):
         return RefusedError(path=host, problem="the proxy does not answer", hint="Check HTTPS_PROXY and HTTP_PROXY.")
     if isinstance(problem, exceptions.EndpointConnectionError):
         if is_unknown_host(problem):
-            return RefusedError(path=host, problem=f"the host of {store.url} is unknown", hint=store.endpoint_hint)
+            return RefusedError(path=host, problem=f"the host of {url} is unknown", hint=store.endpoint_hint)
         if is_refused_port(problem):
-            return RefusedError(path=host, problem=f"nothing listens at {store.url}", hint=store.endpoint_hint)
+            return RefusedError(path=host, problem=f"nothing listens at {url}", hint=store.endpoint_hint)
     if isinstance(problem, exceptions.ConnectTimeoutError | exceptions.ReadTimeoutError):
-        return failed(address, f"{store.url} does not answer in time")
-    return failed(address, f"no answer from {store.url}")
+        return failed(address, f"{url} does not answer in time")
+    return failed(address, f"no answer from {url}")
 
 
 def _error_of_answer(problem: Any, address: str, store: Store) -> KcompactError:

@@ -22,6 +22,7 @@ from kcompact.bucket.answers import (
     is_refused_port,
     is_unknown_host,
     is_untrusted,
+    origin_of,
 )
 from kcompact.bucket.path import SCHEME
 from kcompact.errors import KcompactError, RefusedError
@@ -135,6 +136,9 @@ def _settings_errors(bucket: str, session: Any) -> Iterator[None]:
             raise RefusedError(
                 path=path, problem=f"the file of AWS settings {problem_file} cannot be parsed", hint="Mend that file."
             ) from None
+        if origin := origin_of(problem):
+            words = f"the credentials of the profile {_profile(session)} could not be got: no answer from {origin}"
+            raise RefusedError(path=path, problem=words, hint=CREDENTIALS_HINT) from None
         found = credentials_error(problem, bucket, _profile(session))
         words = f"a setting of the profile {_profile(session)}, or of AWS in the environment, cannot be used"
         unknown = RefusedError(path=path, problem=f"{words} ({type(problem).__name__})", hint=f"See {files}.")

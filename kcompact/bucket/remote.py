@@ -235,7 +235,11 @@ class Bucket:
         """Remove objects. Raises RefusedError, StorageError."""
         for first in range(0, len(keys), _MAX_REMOVED):
             some = keys[first : first + _MAX_REMOVED]
-            self._asked(some[0], partial(self._remove, some))
+            try:
+                self._asked(some[0], partial(self._remove, some))
+            except RefusedError:  # Not every store takes several in one request.
+                for key in some:
+                    self._asked(key, partial(self._remove_one, key))
 
     def _remove(self, keys: Sequence[str], client: Client) -> None:
         objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
@@ -243,6 +247,9 @@ class Bucket:
         for each in answer.get("Errors", ()):
             words = f"could not be removed ({shown(str(each.get('Code', ''))[:60])})"
             raise answers.failed(self.address(str(each.get("Key", keys[0]))), words)
+
+    def _remove_one(self, key: str, client: Client) -> None:
+        client.s3.delete_object(Bucket=self.name, Key=key, **client.extra)
 
     def _asked(self, key: str, ask: Callable[[Client], Answer]) -> Answer:
         """Return an answer. It is asked for again if it is damaged, which the client does not do.

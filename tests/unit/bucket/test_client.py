@@ -13,7 +13,7 @@ from kcompact.bucket.client import Client
 from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import RefusedError
 from tests.support.command_line import kcompact
-from tests.support.fault_proxy import Answer, Proxy, in_front_of
+from tests.support.fault_proxy import NO_ANSWER, Answer, Proxy, in_front_of
 from tests.unit.bucket.conftest import ONLY_MOTO, Store
 
 CONFIG = """
@@ -275,6 +275,9 @@ def test_a_role_by_a_web_identity(services: Proxy, home: Path, monkeypatch: pyte
         403, {}, b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"
     )
     with pytest.raises(RefusedError, match="cannot be used"):
+        Client("backups")
+    services.meddle = lambda request, ask: NO_ANSWER
+    with pytest.raises(RefusedError, match=f"could not be got: no answer from {services.url}"):
         Client("backups")
 
 
