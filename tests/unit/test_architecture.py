@@ -16,6 +16,7 @@ FOLDERS = [
     {"readable", "wording", "notes", "release"},
     {"errors"},
     {"host"},
+    {"failures"},
     {"format"},
     {"kernels"},
     {"bucket"},
