@@ -68,7 +68,7 @@ ONLY_IN = {
         "kernels.build",
     },
     "socket": {"engine.spark.worker_pool", "engine.spark.master", "config.listener"},
-    "tempfile": {"engine.spark.scratch", "engine.in_process", "kernels.build", "bucket.scratch"},
+    "tempfile": {"host.user_directories", "engine.in_process", "kernels.build"},
     "pickle": {"engine.seals"},
     # An error of the disk ends the process: only for what goes to a bucket, from the scratch, without a copy of it.
     "mmap": {"bucket.remote", "bucket.upload"},
