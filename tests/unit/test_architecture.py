@@ -65,7 +65,7 @@ ONLY_IN = {
     "platformdirs": {"host.user_directories"},
     "subprocess": {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
-        "kernels.build",
+        *("engine.spark.worker_python", "kernels.build"),
     },
     "socket": {"engine.spark.worker_pool", "engine.spark.master", "config.listener"},
     "tempfile": {"host.user_directories", "engine.in_process", "kernels.build"},
