@@ -135,7 +135,6 @@ def test_times_out_of_reach_are_in_their_own_column(spark: Any, tmp_path: Path) 
         assert load(spark, directory).where(where).count() == 1
 
 
-
 def test_damage_names_file_position_and_offset(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
