@@ -16,8 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import platformdirs
-
 from kcompact.errors import RefusedError
 
 _MODE = 0o700
@@ -34,6 +32,8 @@ def cache_directory() -> Path | None:
     made if it is missing. If the way to it leads through a directory of another user, as with `sudo` without `-H`, it
     is in `~/.cache` of this user's own home directory.
     """
+    import platformdirs  # The completion of a command line needs none of it.
+
     return _directory(platformdirs.user_cache_path, ".cache")
 
 
@@ -42,6 +42,8 @@ def state_directory() -> Path | None:
 
     The directory is `kcompact` in `$XDG_STATE_HOME`, or in `~/.local/state`.
     """
+    import platformdirs
+
     return _directory(platformdirs.user_state_path, ".local/state")
 
 

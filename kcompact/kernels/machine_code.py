@@ -133,7 +133,8 @@ def _library() -> tuple[ctypes.CDLL, str]:
     try:
         opened = ctypes.CDLL(str(path))
     except OSError as problem:  # Its message begins with the path.
-        if is_lack_of_memory(problem):
+        # Some systems say the same of a file system that is mounted noexec.
+        if is_lack_of_memory(problem) and not _is_noexec(path):
             raise MemoryError(str(problem)) from problem
         reason = ": its file system is mounted noexec, install kcompact on another one" if _is_noexec(path) else ""
         raise KernelsUnavailableError(problem=f"{problem}{reason}") from problem
