@@ -35,7 +35,7 @@ def main() -> None:
     """Run a command line and end the process with its exit code."""
     try:
         _run()
-    except (OSError, ImportError) as problem:  # The module that handles errors could not be loaded.
+    except (OSError, ImportError, MemoryError) as problem:  # The module that handles errors could not be loaded.
         if "--debug" in sys.argv:
             raise
         sys.exit(_told(problem))
@@ -55,15 +55,19 @@ def _run() -> None:
         signals.leave_signals_alone()
 
 
-def _told(problem: OSError | ImportError) -> int:
+def _told(problem: OSError | ImportError | MemoryError) -> int:
     """Print an error with as little other code as possible, and return its exit code."""
     from contextlib import suppress
 
     try:
-        from kcompact.errors import as_failure
+        from kcompact.failures import as_failure
+        from kcompact.wording import of_the_command_line
 
         failure = as_failure(problem)
-        message, code = str(failure), failure.exit_code
+        with of_the_command_line():
+            message, code = str(failure), failure.exit_code
+    except MemoryError:
+        message, code = "not enough memory", 1
     except (OSError, ImportError):
         message, code = f"a part of kcompact cannot be loaded: {problem}", 1
     with suppress(OSError):

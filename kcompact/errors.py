@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kcompact.readable import shell_word, shown, some_of
-from kcompact.wording import worded
+from kcompact.wording import has_option, worded
 
 
 class KcompactError(Exception):
@@ -26,8 +26,7 @@ class KcompactError(Exception):
         super().__init__(message, *hints)
 
     def __str__(self) -> str:
-        message, *hints = self.args
-        return "\n".join((message, *(worded(hint) for hint in hints if hint)))
+        return "\n".join((self.args[0], *filter(None, (self.hint,))))
 
     @property
     def hint(self) -> str:
@@ -126,7 +125,7 @@ class StorageError(KcompactError):
         self.problem = problem
         self.position = position
         self.operation = operation
-        self.exit_code, hint = _code_and_hint(problem)
+        self.exit_code, hint = code_and_hint(problem)
         where = "" if position is None else f", position {position}"
         super().__init__(f"{shown(self.path)}{where}: {_words(problem, operation)}", hint)
 
@@ -339,7 +338,7 @@ _SPACE_HINT = (
     "file size limit of this user."
 )
 
-_NO_SPACE_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_SPACE_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _OWNER = "Run as the user that owns it (the broker's user)."
 _GONE = "Check the path. If it was there before, find and stop the process that removed or moved it, then run again."
@@ -363,7 +362,8 @@ _CODES_AND_HINTS = {
 """The exit code and the hint of an error number; any other number has the exit code 1. The table in `docs/cli.md`."""
 
 
-def _code_and_hint(problem: OSError) -> tuple[int, str]:
+def code_and_hint(problem: OSError) -> tuple[int, str]:
+    """Return the exit code and the hint of an error of the operating system."""
     return _CODES_AND_HINTS.get(problem.errno or 0, (KcompactError.exit_code, ""))
 
 
@@ -528,28 +528,24 @@ class UnexpectedError(KcompactError):
     def __init__(self, problem: Exception) -> None:
         self.__cause__ = problem
         kind = type(problem).__name__
-        super().__init__(f"unexpected error, a bug of kcompact: {kind}: {shown(problem)}", _DEBUG)
+        super().__init__(f"unexpected error, a bug of kcompact: {kind}: {shown(problem)}", DEBUG)
 
 
-_DEBUG = "Run again with --debug to see where it happened."
+DEBUG = "Run again with --debug to see where it happened."
 
 
-def as_failure(problem: Exception) -> KcompactError:
-    """Return any exception as a KcompactError: an error of the operating system, or a bug of kcompact."""
-    if isinstance(problem, KcompactError):
-        return problem
-    if isinstance(problem, OSError) and isinstance(problem.filename, str | bytes | os.PathLike):
-        failure: KcompactError = storage_error(Path(os.fsdecode(problem.filename)), problem)
-    elif isinstance(problem, OSError) and problem.strerror:
-        failure = KcompactError(problem.strerror, _DEBUG)
-        is_full = problem.errno in _NO_SPACE_NUMBERS
-        failure.exit_code = NotEnoughSpaceError.exit_code if is_full else _code_and_hint(problem)[0]
-    elif isinstance(problem, ImportError):
-        failure = NotLoadedError(problem)
-    else:
-        failure = UnexpectedError(problem)
-    failure.__cause__ = problem
-    return failure
+class NotEnoughMemoryError(KcompactError):
+    """This process got no memory that it asked for. `limit` is its tightest limit, empty without one."""
+
+    def __init__(self, *, problem: str, limit: str = "") -> None:
+        self.problem, self.limit = problem, limit
+        super().__init__(": ".join(filter(None, ("not enough memory", shown(problem)))))
+
+    @property
+    def hint(self) -> str:
+        """The limit, and what helps: --memory only if the command that runs has it."""
+        limited = f"{shown(self.limit)} is the limit of this process: raise it" if self.limit else "End other processes"
+        return worded(f"{limited}, or pass a smaller --memory." if has_option("--memory") else f"{limited}.")
 
 
 def is_forbidden(problem: OSError) -> bool:
@@ -583,7 +579,7 @@ def storage_error(
     `operation` says what failed; without it, a note of the OSError does, as of a step of a swap.
     """
     operation = operation or ", ".join(getattr(problem, "__notes__", ()))
-    if problem.errno not in _NO_SPACE_NUMBERS:
+    if problem.errno not in NO_SPACE_NUMBERS:
         return StorageError(path=path, problem=problem, position=position, operation=operation)
     directory, free_bytes = path.absolute().parent, None
     with suppress(OSError):  # A file system that fails may not even say this.

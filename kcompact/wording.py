@@ -10,7 +10,7 @@ option by the parameter that has its effect, when the text is shown:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _FLAGS = ("apply-retention", "dry-run", "force", "include-internal", "log-dirs-moved", "rebuild-indexes", "unclean")
@@ -41,6 +41,7 @@ _PHRASES = {
     "with --config": "as settings of your own",
     "--high-watermark leo": "`use_log_end=True`",
     "greater --memory": "greater `memory_bytes`",
+    "smaller --memory": "smaller `memory_bytes`",
     "--engine in-process": "`InProcess()`",
     "--command-config FILE": "`client=ClientConfig.read(FILE)`",
     "`clean --apply-retention --broker-config FILE`": "a cleaning with `apply_retention=True` and `broker_config`",
@@ -62,17 +63,31 @@ _OPTION = re.compile(
 )
 
 _is_command_line = False
+_options: frozenset[str] | None = None
+"""The options of the command that runs: None outside of the command line, empty as long as the command is unknown."""
 
 
 @contextmanager
 def of_the_command_line() -> Iterator[None]:
     """Inside the block this process is a command line: `worded` replaces nothing."""
-    global _is_command_line
-    before, _is_command_line = _is_command_line, True
+    global _is_command_line, _options
+    before = _is_command_line, _options
+    _is_command_line, _options = True, frozenset()
     try:
         yield
     finally:
-        _is_command_line = before
+        _is_command_line, _options = before
+
+
+def say_options(names: Iterable[str]) -> None:
+    """Set the options of the command that runs, until the end of `of_the_command_line`."""
+    global _options
+    _options = frozenset(names)
+
+
+def has_option(name: str) -> bool:
+    """Return whether the command that runs has an option. Outside of the command line there is a parameter for it."""
+    return _options is None or name in _options
 
 
 def worded(text: str) -> str:

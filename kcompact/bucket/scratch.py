@@ -13,7 +13,6 @@ import os
 import secrets
 import shutil
 import stat
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +23,7 @@ from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, BucketPath, is_address,
 from kcompact.errors import NotEnoughSpaceError, storage_error, storage_errors
 from kcompact.host.descriptors import closed_after
 from kcompact.host.process_end import undone_at_abrupt_end
+from kcompact.host.user_directories import temporary_directory
 
 _LOCK = ".lock-of-scratch"
 _NAME_BYTES = 6
@@ -37,11 +37,11 @@ _PLACE: dict[int, str] = {}
 def scratch_directory() -> BucketPath:
     """Return the scratch directory of this process.
 
-    Raises StorageError.
+    Raises StorageError, RefusedError if there is no directory for temporary files.
     """
     with _GUARD:
         if os.getpid() not in _ROOT:
-            _ROOT[os.getpid()] = _made(Path(_PLACE.get(os.getpid()) or tempfile.gettempdir()))
+            _ROOT[os.getpid()] = _made(Path(_PLACE.get(os.getpid()) or temporary_directory()))
         return BucketPath(_ROOT[os.getpid()])
 
 

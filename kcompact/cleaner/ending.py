@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.journal import Journal
 from kcompact.cleaner.outcome import CleanResult, Status
-from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError, as_failure
+from kcompact.errors import CheckpointNotWrittenError, NotEnoughSpaceError, StorageError
+from kcompact.failures import as_failure
 from kcompact.format.names import Suffix
 from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity

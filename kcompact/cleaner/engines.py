@@ -17,6 +17,7 @@ from kcompact.cleaner.small_partitions import SMALL_BYTES, SideBySide
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
+from kcompact.host.access import user_name
 from kcompact.host.machine import available_cores, most_at_once
 from kcompact.notes import Note, NoteCode
 from kcompact.wording import worded
@@ -86,10 +87,11 @@ def choose(
     is_in_bucket: bool = False,
     has_spark: Callable[[], bool],
     has_java: Callable[[], bool],
+    has_user_name: Callable[[], bool],
 ) -> EngineChoice:
     """Return the engine of a round: Spark where its options are given, or where the work is large and Spark can do it.
 
-    `has_spark` and `has_java` take time, and are called only for a choice that depends on them.
+    The functions take time, and are called only for a choice that depends on them.
     """
     if options.name != "auto":
         return EngineChoice(name=options.name)
@@ -103,6 +105,10 @@ def choose(
         return EngineChoice(name="in-process", why=f"{size}, in a bucket")
     if not has_spark():
         return EngineChoice(name="in-process", why=f"{size}, but Spark is not installed")
+    if not has_user_name():
+        return EngineChoice(
+            name="in-process", why=f"{size}, but Spark needs an entry for this user in the list of users"
+        )
     if not has_java():
         return EngineChoice(name="in-process", why=f"{size}, but no usable Java was found")
     return EngineChoice(name="spark", why=f"{size}; Spark from {least}")
@@ -161,6 +167,7 @@ class Engine:
             is_in_bucket=address is not None,
             has_spark=_has_spark,
             has_java=_has_java,
+            has_user_name=lambda: user_name() is not None,
         )
         self._refusal = None
         self.copies_in_tasks = uploads and self.choice.name == "spark"

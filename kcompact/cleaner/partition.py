@@ -35,7 +35,8 @@ from kcompact.cleaner.preflight import obstacle, require_known_versions
 from kcompact.cleaner.retention import apply_retention, make_space, notes_on_active
 from kcompact.cleaner.space import freed_by_deleting, shortage, shortage_of_copy
 from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing
-from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError, as_failure
+from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError
+from kcompact.failures import as_failure
 from kcompact.format.names import Suffix
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog, read_again

@@ -43,9 +43,9 @@ from kcompact.errors import (
     NotEnoughSpaceError,
     PartitionInUseError,
     RecoveryNeededError,
-    as_failure,
     storage_errors,
 )
+from kcompact.failures import as_failure
 from kcompact.host.disk import Disk
 from kcompact.log.directory import LogDir, read_again
 from kcompact.log.files import FileIdentity

@@ -40,9 +40,9 @@ from kcompact.errors import (
     KcompactError,
     LogChangedError,
     RefusedError,
-    as_failure,
     storage_errors,
 )
+from kcompact.failures import as_failure
 from kcompact.format.names import TopicPartition
 from kcompact.host.machine import available_cores, clock_ms, default_memory_bytes
 from kcompact.host.throttle import Throttle

@@ -27,7 +27,7 @@ Not 0: what was not read by then may be damaged.
 def exit_code_of(problem: Exception, *, debug: bool) -> int:
     """Print an error that ends the command, and return the exit code."""
     from kcompact.cli.output import streams
-    from kcompact.errors import as_failure
+    from kcompact.failures import as_failure
 
     if debug:
         _show_traceback(problem)

@@ -13,6 +13,7 @@ from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.option_types import Address, HighWatermark, KafkaVersion, NamedPath, Size, Time, When
 from kcompact.cli.output import streams
+from kcompact.wording import say_options
 
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
@@ -160,6 +161,7 @@ class Command(Helpful):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with its settings and its engine as one value each. Raises ConfigError for a wrong one."""
+        say_options(option for parameter in self.params for option in parameter.opts)
         given = ctx.params
         with augment_usage_errors(ctx):
             if given.get("is_verbose") and given.get("is_quiet"):
@@ -339,7 +341,7 @@ def memory(*, what: str) -> Callable[[Function], Function]:
         "memory_bytes",
         type=Size(),
         metavar="SIZE",
-        help=f"Memory for {what}, such as 2g. Default: a quarter of the machine's memory, or of a container's limit.",
+        help=f"Memory for {what}, such as 2g. Default: a quarter of the machine's memory, or of a lower limit.",
     )
 
 

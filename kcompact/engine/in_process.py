@@ -18,10 +18,10 @@ from kcompact.clean.staged_files import StagingDirectory
 from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Scan, Stages, Whole
 from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
-from kcompact.errors import RefusedError
 from kcompact.host import turns
 from kcompact.host.machine import available_cores
 from kcompact.host.throttle import Pace, Throttle
+from kcompact.host.user_directories import temporary_directory
 from kcompact.log.files import read_at
 
 POLL_S = 0.1
@@ -282,13 +282,10 @@ class _Blocks:
         """Return the descriptor of the file, which is made by the first call."""
         if self._file is None:
             try:
-                self._file = tempfile.TemporaryFile(prefix="kcompact-keys-", dir=self._scratch)  # noqa: SIM115
-            except FileNotFoundError as problem:  # There is none that can be written to.
-                hint = "Set TMPDIR to a directory that can be written to."
-                raise RefusedError(path="TMPDIR", problem=problem.strerror or "", hint=hint) from None
+                self._file = tempfile.TemporaryFile(prefix="kcompact-keys-", dir=self._place())  # noqa: SIM115
             except OSError as problem:
                 raise scratch_error(self._place(), problem) from None
         return self._file.fileno()
 
     def _place(self) -> str:
-        return self._scratch or tempfile.gettempdir()
+        return self._scratch or temporary_directory()

@@ -11,6 +11,7 @@ import array
 import errno
 import fcntl
 import os
+import pwd
 import stat
 import struct
 from contextlib import suppress
@@ -47,6 +48,17 @@ def remedy(problem: OSError) -> str:
     if problem.errno == errno.EPERM and problem.filename and flag_of_directory(Path(problem.filename)):
         return f"Remove the flag, then run again: chattr -i -a {shell_word(problem.filename)}"
     return "Run as the user that owns it (the broker's user), or write a compacted copy with --output DIR."
+
+
+def user_name() -> str | None:
+    """Return the name of this process's user, None if no list of users has the user id, as in OpenShift's containers.
+
+    The real user id counts, as for Java (jaas_unix, `getpwuid_r(getuid())`).
+    """
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return None
 
 
 def may_give_to(owner: os.stat_result, directory: os.stat_result) -> bool:

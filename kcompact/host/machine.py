@@ -2,7 +2,14 @@
 
 A container is a control group. Each group from the process's own group up to the root may have a memory limit, and the
 smallest one counts. A group that the process cannot see is ignored. Systems other than Linux have no control groups and
-no `/proc`. Only this module reads the wall clock: every decision takes its time as an argument.
+no `/proc`.
+
+A process has limits of its own, which batch systems set, and systemd with LimitAS= and LimitDATA=: `ulimit -v` limits
+its addresses, `ulimit -d` what it may write to. Libraries and threads count, also what they only reserve. So what such
+a limit leaves counts, and where it leaves little, fewer threads run: the stack and the heap of a thread take 72 MiB of
+addresses.
+
+Only this module reads the wall clock: every decision takes its time as an argument.
 """
 
 from __future__ import annotations
@@ -16,7 +23,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+from kcompact import readable
 
 # Memory
 
@@ -52,9 +61,11 @@ def memory_limit_bytes(root: Path = Path("/")) -> int:
     """Return how many bytes of memory this process can have at most. Asked once: each partition needs it.
 
     `root` is the directory that contains `proc` and `sys`. Without `proc/meminfo` the machine's memory is the number of
-    pages that the operating system reports.
+    pages that the operating system reports. Of a limit of the process, what it leaves beside threads and libraries
+    counts, at least LEAST_BYTES.
     """
-    return min([_memory_bytes(root), *_group_limits_bytes(root)])
+    left = [_left_bytes(limit, root) for limit in process_limits()]
+    return min([_memory_bytes(root), *_group_limits_bytes(root), *left])
 
 
 def _memory_bytes(root: Path) -> int:
@@ -96,6 +107,92 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
+# Limits of the process
+
+LEAST_BYTES = 4 << 20
+"""So much memory is counted on at least: where it is not there, the message about it names the limit."""
+_HEAP_BYTES = 64 << 20
+"""The addresses that glibc reserves for the heap of a thread (HEAP_MAX_SIZE)."""
+_WORK_BYTES = 64 << 20
+"""What a thread should find for its work: `keys` takes about 45 MiB for each, whatever `--memory` is."""
+_STACK_BYTES = 2 << 20
+"""The stack of a thread if `ulimit -s` has no limit (ARCH_STACK_DEFAULT_SIZE)."""
+
+
+class ProcessLimit(NamedTuple):
+    """A limit on the memory of this process. `field` is what `/proc/self/status` calls the memory that it counts.
+
+    `own_bytes` is what Python, numpy and kcompact take of it: at the start of a command some are not loaded yet.
+    """
+
+    number: int
+    name: str
+    option: str
+    what: str
+    field: str
+    own_bytes: int
+    limit_bytes: int = 0
+
+    def __str__(self) -> str:
+        shell = f"ulimit {self.option} {self.limit_bytes >> 10}"
+        return f"{self.name} ({shell}: {readable.size(self.limit_bytes)} of {self.what})"
+
+
+_LIMITS = (
+    ProcessLimit(resource.RLIMIT_AS, "RLIMIT_AS", "-v", "address space", "VmSize", 136 << 20),
+    ProcessLimit(resource.RLIMIT_DATA, "RLIMIT_DATA", "-d", "data", "VmData", 72 << 20),
+)
+
+
+def process_limits() -> list[ProcessLimit]:
+    """Return the limits on the memory of this process that are set. The soft limits count."""
+    found = ((each, resource.getrlimit(each.number)[0]) for each in _LIMITS)
+    return [each._replace(limit_bytes=soft) for each, soft in found if soft != resource.RLIM_INFINITY]
+
+
+def tightest_limit(root: Path = Path("/")) -> ProcessLimit | None:
+    """Return the limit of `process_limits` that leaves the least, None without one."""
+    return min(process_limits(), key=lambda each: each.limit_bytes - _used_bytes(each, root), default=None)
+
+
+def _left_bytes(limit: ProcessLimit, root: Path) -> int:
+    """Return what a limit leaves for the work of all threads."""
+    threads = available_cores()
+    beside = threads * _thread_bytes(limit) if threads > 1 else 0  # One thread is that of the caller.
+    return max(LEAST_BYTES, _unused_bytes(limit, root) - beside)
+
+
+def _unused_bytes(limit: ProcessLimit, root: Path) -> int:
+    return limit.limit_bytes - max(_used_bytes(limit, root), limit.own_bytes)
+
+
+def _used_bytes(limit: ProcessLimit, root: Path) -> int:
+    for line in _lines(root / "proc/self/status"):
+        name, _, value = line.partition(":")
+        words = value.split()
+        if name == limit.field and words and words[0].isdigit():
+            return int(words[0]) * 1024
+    return limit.own_bytes
+
+
+def _thread_bytes(limit: ProcessLimit) -> int:
+    """Return what a thread takes of a limit. What is only reserved counts as address space, but not as data."""
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    stack_bytes = _STACK_BYTES if stack == resource.RLIM_INFINITY else stack
+    return stack_bytes + (_HEAP_BYTES if limit.number == resource.RLIMIT_AS else 0)
+
+
+@cache
+def _most_threads() -> int:
+    """Return for how many threads the limits leave enough, at least 1.
+
+    Asked once: the number of threads is also what memory is divided by.
+    """
+    root = Path("/")
+    each = [_unused_bytes(limit, root) // (_WORK_BYTES + _thread_bytes(limit)) for limit in process_limits()]
+    return max(1, min(each, default=sys.maxsize))
+
+
 # Open files
 
 
@@ -111,8 +208,8 @@ Result = TypeVar("Result")
 
 
 def available_cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Return the number of processors that this process may use, or of threads if it has memory for fewer."""
+    return min(len(os.sched_getaffinity(0)), _most_threads())
 
 
 def in_parallel(work: Callable[..., Result], *arguments: Iterable[object]) -> Iterator[Result]:

@@ -1,7 +1,8 @@
-"""This user's own directories: for machine code that is executed, and for the journal of what was changed.
+"""This user's own directories: for machine code that is executed, for the journal of what was changed; temporary files.
 
-Only this user may be able to write to them. Nothing is written through a directory or a link of another user, who could
-lead root to any place. No home directory is made. Nothing is made in a log directory: a broker would not start there.
+Only this user may be able to write to the first two. Nothing is written through a directory or a link of another user,
+who could lead root to any place. No home directory is made. Nothing is made in a log directory: a broker would not
+start there.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import errno
 import os
 import pwd
 import stat
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import platformdirs
+from kcompact.errors import RefusedError
 
 _MODE = 0o700
 _MOST_LINKS = 40
@@ -30,6 +32,8 @@ def cache_directory() -> Path | None:
     made if it is missing. If the way to it leads through a directory of another user, as with `sudo` without `-H`, it
     is in `~/.cache` of this user's own home directory.
     """
+    import platformdirs  # The completion of a command line needs none of it.
+
     return _directory(platformdirs.user_cache_path, ".cache")
 
 
@@ -38,7 +42,21 @@ def state_directory() -> Path | None:
 
     The directory is `kcompact` in `$XDG_STATE_HOME`, or in `~/.local/state`.
     """
+    import platformdirs
+
     return _directory(platformdirs.user_state_path, ".local/state")
+
+
+def temporary_directory() -> str:
+    """Return the directory for temporary files: that of TMPDIR, or of the system. Other users may write to it too.
+
+    Raises RefusedError if there is none that can be written to, as in a container with a read-only root.
+    """
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as problem:
+        hint = "Set TMPDIR to a directory that can be written to."
+        raise RefusedError(path="TMPDIR", problem=problem.strerror or str(problem), hint=hint) from None
 
 
 class _OfAnotherUserError(Exception):

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcompact.host.user_directories import temporary_directory
 from kcompact.kernels.machine_code import Record, library_path
 from kcompact.kernels.signatures import KERNELS, SYMBOL_PREFIX, Signature
 from kcompact.kernels.target import CRC_STEP, FITS, TARGETS, Target
@@ -175,7 +176,7 @@ def _drop_unused(whole: Any, machine: Any) -> None:
 
 def linked(relocatable: bytes) -> bytes:
     """Return a shared library made of one object file. Raises CalledProcessError with what the linker said."""
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=temporary_directory()) as directory:
         source, library = Path(directory, "kernels.o"), Path(directory, "kernels.so")
         source.write_bytes(relocatable)
         subprocess.run([sys.executable, "-m", "ziglang", *_LINKER, "-o", library, source], check=True)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kcompact.errors import ConfigError, KernelsUnavailableError
+from kcompact.failures import is_lack_of_memory
 from kcompact.kernels.signatures import KERNELS, SYMBOL_PREFIX, Parameter, Signature
 from kcompact.kernels.target import FITS, TARGETS
 
@@ -96,7 +97,7 @@ def library() -> ctypes.CDLL:
     """Return the shared library of this processor, opened.
 
     Raises KernelsUnavailableError if it is missing or damaged, if it does not load, or if the processor lacks
-    instructions that it uses.
+    instructions that it uses; MemoryError if there is no memory for it.
     """
     return _library()[0]
 
@@ -132,6 +133,9 @@ def _library() -> tuple[ctypes.CDLL, str]:
     try:
         opened = ctypes.CDLL(str(path))
     except OSError as problem:  # Its message begins with the path.
+        # Some systems say the same of a file system that is mounted noexec.
+        if is_lack_of_memory(problem) and not _is_noexec(path):
+            raise MemoryError(str(problem)) from problem
         reason = ": its file system is mounted noexec, install kcompact on another one" if _is_noexec(path) else ""
         raise KernelsUnavailableError(problem=f"{problem}{reason}") from problem
     if not getattr(opened, FITS)():

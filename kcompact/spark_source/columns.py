@@ -188,6 +188,8 @@ RECORD_COLUMNS = {
     "isControl": ColumnType("boolean", _bit(c.CONTROL_BIT)),
     "isTombstone": ColumnType("boolean", _truth(_is_tombstone)),
     "segment": ColumnType("bigint", _same("int64", lambda place: place.segment)),
+    # Also of a time that is too far away for a timestamp.
+    "timestampMs": ColumnType("bigint", _number("int64", lambda rows: rows.run.timestamp[rows.rows], -1)),
 }
 """The columns of the views of records."""
 
@@ -238,5 +240,6 @@ BATCH_COLUMNS = {
     "magic": ColumnType("int", _number("int32", lambda rows: rows.run.magic[rows.batches])),
     "compresscodec": ColumnType("string", _codec),
     "crc": ColumnType("bigint", _number("int64", lambda rows: rows.run.crc[rows.batches])),
+    "timestampMs": ColumnType("bigint", _of_batch(c.MAX_TIMESTAMP, "int64", -1)),
 }
 """The columns of the view of batches, under the names of `kafka-dump-log.sh`, but for the time."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from kcompact.errors import ConfigError, KcompactError
+from kcompact.errors import ConfigError, KcompactError, UnsupportedError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -62,8 +62,14 @@ class KafkaLogSource(DataSource):  # type: ignore[misc]  # PySpark is not checke
 
     @_with_short_trace
     def schema(self) -> str:
-        """Return the columns. Raises ConfigError for a wrong option, RefusedError for a path that is no log."""
+        """Return the columns. Raises ConfigError for a wrong option, RefusedError for a path that is no log.
+
+        Raises UnsupportedError without pyarrow: Spark would end the worker without a message later.
+        """
+        from kcompact.engine.spark.worker_python import require_arrow
         from kcompact.spark_source.columns import schema_text
+
+        require_arrow(FORMAT)
 
         _spare_collections()
         options = self._checked()
@@ -79,10 +85,28 @@ class KafkaLogSource(DataSource):  # type: ignore[misc]  # PySpark is not checke
             raise ConfigError(path="schema()", problem=problem)
         return FilteringReader(options) if options.pushes_filters else LogReader(options)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return a reader that refuses: Spark asks for one only when a streaming query starts."""
+        return NoStreamReader()
+
     def _checked(self) -> SourceOptions:
         from kcompact.spark_source.options import SourceOptions
 
         return SourceOptions.of(self.options)
+
+
+class NoStreamReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark is not checked.
+    """Refuses the first question of a streaming query. PySpark would hide an error of `streamReader` itself."""
+
+    @_with_short_trace
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Raise UnsupportedError."""
+        hint = 'Use spark.read.format("kafka-log") instead of spark.readStream.'
+        raise UnsupportedError(path=FORMAT, problem="a log is read as a batch, not as a stream", hint=hint)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield nothing: there is no partition without a first offset."""
+        yield from ()
 
 
 class LogReader(DataSourceReader):  # type: ignore[misc]  # PySpark is not checked.

@@ -7,7 +7,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from kcompact.clean.staged_files import CleanedSegment
-from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError, as_failure
+from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError
+from kcompact.failures import as_failure
 from kcompact.log.directory import partition_by_name
 from kcompact.notes import Note
 from kcompact.readable import shell_word

@@ -115,6 +115,26 @@ def test_a_wrong_query_fails_at_its_load(path: str, options: dict[str, str], wor
     assert len(str(problem.value).splitlines()) < 10
 
 
+def test_a_stream_is_refused_in_one_sentence(spark: Any, tmp_path: Path) -> None:
+    stream = spark.readStream.format("kafka-log").load(str(LOGS / "fruit-prices" / "before"))
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match="a log is read as a batch, not as a stream") as raised:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(raised.value)
+
+
+def test_times_out_of_reach_are_in_their_own_column(spark: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    times = [0, 9 * 10**15 + 1, (1 << 63) - 1, -(1 << 62)]
+    for number, time_ms in enumerate(times):  # A batch for each: within one, differences must fit.
+        (directory / f"{number:020}.log").write_bytes(build([Record(number, time_ms, b"k", b"v")]))
+    rows = load(spark, directory).selectExpr("offset", "timestamp IS NULL", "timestampMs").orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [(number, number > 0, time_ms) for number, time_ms in enumerate(times)]
+    for where in ("timestamp < '2100-01-01'", "timestamp IS NOT NULL", "timestampMs = 0"):
+        assert load(spark, directory).where(where).count() == 1
+
+
 def test_damage_names_file_position_and_offset(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 

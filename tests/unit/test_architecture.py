@@ -16,6 +16,7 @@ FOLDERS = [
     {"readable", "wording", "notes", "release"},
     {"errors"},
     {"host"},
+    {"failures"},
     {"format"},
     {"kernels"},
     {"bucket"},
@@ -64,10 +65,10 @@ ONLY_IN = {
     "platformdirs": {"host.user_directories"},
     "subprocess": {
         *("engine.spark.java", "engine.spark.jvm", "engine.spark.class_archive", "engine.spark.worker_pool"),
-        "kernels.build",
+        *("engine.spark.worker_python", "kernels.build"),
     },
     "socket": {"engine.spark.worker_pool", "engine.spark.master", "config.listener"},
-    "tempfile": {"engine.spark.scratch", "engine.in_process", "kernels.build", "bucket.scratch"},
+    "tempfile": {"host.user_directories", "engine.in_process", "kernels.build"},
     "pickle": {"engine.seals"},
     # An error of the disk ends the process: only for what goes to a bucket, from the scratch, without a copy of it.
     "mmap": {"bucket.remote", "bucket.upload"},

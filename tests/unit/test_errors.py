@@ -48,6 +48,7 @@ NAMING = [
     errors.NotEnoughSpaceError(path=HOSTILE, needed_bytes=1, free_bytes=None, detail=HOSTILE),
     errors.storage_error(Path(HOSTILE), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), operation=HOSTILE),
     errors.storage_error(Path(HOSTILE), PROBLEM, operation=HOSTILE),
+    errors.NotEnoughMemoryError(problem=HOSTILE, limit=HOSTILE),
     errors.ScratchSpaceError(path=HOSTILE),
     errors.ScratchDamagedError(source=HOSTILE, problem=HOSTILE),
     errors.AccountingError(path=HOSTILE, stage="sum", problem=HOSTILE),

@@ -16,6 +16,7 @@ Imports: `errors`, `host`, `kernels`, `clean`, `engine.in_process`.
     jvm               starts the JVM, connects to it, ends it
     class_archive     the class-data archive, with which Spark starts in half the time
     worker_pool       starts the Python workers while the JVM starts
+    worker_python     whether the Python of the workers has kcompact
     scratch           private directories that are removed when no process uses them
     pyspark_private   every private name of PySpark that is used
 

@@ -1,14 +1,19 @@
 """The class-data archive: Spark's classes in the JVM's memory layout. With it Spark starts in half the time.
 
-The first run with a Java and a Spark lists the classes that the JVM loads. When the run ends, a background process
+Each run lists the classes that the JVM loads. When the first run with a Java and a Spark ends, a background process
 makes the archive in the user's cache directory, and later runs use it. An archive holds code, so it is used only if no
 other user can write to it and its checksum is the one in its name. Without an archive Spark starts more
 slowly, and the result is the same.
 
-    spark-<key>-<checksum>.jsa    an archive; the key is a hash of the Java, the jars and the JVM options
-    spark-<key>.failed            this Java could not make an archive; no run tries it again for a day
-    making-*                      unfinished; the next process that makes an archive removes it
-    making.lock                   held by the process that makes an archive
+Only a run in which a job ended well makes an archive: a run that failed or was stopped before has loaded the classes of
+the start alone. A run that lists GROWTH times as many classes as the archive has makes it anew: the first run may have
+been a small one. An archive never shrinks, so runs of two kinds that take turns do not replace each other's.
+
+    spark-<key>-<classes>-<checksum>.jsa    an archive; the key is a hash of the Java, the jars and the JVM options,
+                                            `classes` how many were listed for it
+    spark-<key>.failed                      this Java could not make an archive; no run tries it again for a day
+    making-*                                unfinished; the next process that makes an archive removes it
+    making.lock                             held by the process that makes an archive
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kcompact
+from kcompact.engine.spark.pyspark_private import JOB_SUCCEEDED
 from kcompact.engine.spark.scratch import try_lock
 from kcompact.format.checksum import crc32c
 from kcompact.host.machine import clock_ms
@@ -33,6 +39,8 @@ from kcompact.host.user_directories import cache_directory
 MAKING_S = 300.0
 FAILED_MS = 86_400_000
 """A Java that cannot make an archive is not tried at each run. But the machine may only have been too busy."""
+GROWTH = 1.25
+"""Making an archive takes 20 s of one core. A start gains little by it while four fifths of the classes are in it."""
 KEPT = 3
 """The number of archives to keep: for several virtual environments, or for a Java before and after an update."""
 _READ_BYTES = 4 << 20
@@ -59,11 +67,11 @@ class ClassArchive:
         return self.directory is not None and self.file is None
 
     def options(self) -> list[str]:
-        """Return the JVM options that use the archive, or that list the classes for a new one."""
-        if self.file is not None:
-            # With `auto` the JVM ignores an archive of another Java or of other jars. Otherwise it would not start.
-            return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.file}"]
-        return [f"-XX:DumpLoadedClassList={self.classes}"] if self.is_wanted else []
+        """Return the JVM options that use the archive, and that list the classes for a new one."""
+        # With `auto` the JVM ignores an archive of another Java or of other jars. Otherwise it would not start.
+        used = [] if self.file is None else ["-Xshare:auto", f"-XX:SharedArchiveFile={self.file}"]
+        listed = [] if self.directory is None else [f"-XX:DumpLoadedClassList={self.classes}"]
+        return used + listed
 
     def is_sound(self) -> bool:
         """Return whether the archive has the checksum that its name says. A damaged archive is removed."""
@@ -77,13 +85,18 @@ class ClassArchive:
         return False
 
     def make_in_background(self) -> None:
-        """Start a process that makes the archive and can outlive this one. Raises nothing and prints nothing."""
-        if not self.is_wanted or self.directory is None:
+        """Start a process that makes the archive and can outlive this one. Raises nothing and prints nothing.
+
+        Nothing is made if no job has ended well, or if the archive that there is has most of the classes.
+        """
+        if self.directory is None:
             return
         with contextlib.suppress(OSError):
-            target = self.directory / f"making-{secrets.token_hex(8)}.classes"
             # The JVM was killed while it wrote the list, so the last line can be incomplete.
             text = self.classes.read_bytes().rpartition(b"\n")[0] + b"\n"
+            if JOB_SUCCEEDED not in text or not _has_many_more(text, self.file):
+                return
+            target = self.directory / f"making-{secrets.token_hex(8)}.classes"
             _write_new(target, text)
             subprocess.run(
                 [sys.executable, "-P", "-m", __name__, self.java, self.class_path, self.key, self.directory, target],
@@ -103,13 +116,34 @@ def find_archive(java: Path, jars: Sequence[Path], options: Iterable[str], *, sc
     with contextlib.suppress(OSError):
         key = _key(java, jars, options)
         directory = cache_directory()
-        if directory is not None and _is_recent(directory / f"spark-{key}.failed"):
-            directory = None
         if directory is not None:
-            file = next(filter(_is_trusted, directory.glob(f"spark-{key}-*.jsa")), None)
+            file = _largest(directory, key)
+            if _is_recent(directory / f"spark-{key}.failed"):
+                directory = None
     return ClassArchive(
         java=java, class_path=class_path, key=key, directory=directory, file=file, classes=scratch / "classes"
     )
+
+
+def _largest(directory: Path, key: str) -> Path | None:
+    """Return the archive with the most classes that no other user can write to. Raises OSError."""
+    return max(filter(_is_trusted, directory.glob(f"spark-{key}-*-*.jsa")), key=_class_count, default=None)
+
+
+def _class_count(file: Path) -> int:
+    """Return how many classes were listed for an archive, by its name; 0 for the name of another file."""
+    count = file.stem.split("-")[-2]
+    return int(count) if count.isdecimal() else 0
+
+
+def _has_many_more(listed: bytes, file: Path | None) -> bool:
+    """Return whether a list has many more classes than an archive; without an archive, it has."""
+    return file is None or _listed_count(listed) >= GROWTH * _class_count(file)
+
+
+def _listed_count(listed: bytes) -> int:
+    # Java writes a comment at the top, and with `@` what is generated for lambdas.
+    return sum(not line.startswith((b"#", b"@")) for line in listed.splitlines())
 
 
 def _is_recent(failed: Path) -> bool:
@@ -175,7 +209,10 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         _remove(path for path in directory.glob("making-*") if path != classes)
         _remove(path for path in directory.glob("spark-*.failed") if not _is_recent(path))
-        if not any(directory.glob(f"spark-{key}[-.]*")):
+        # Another process may have made one since.
+        if not (directory / f"spark-{key}.failed").exists() and _has_many_more(
+            classes.read_bytes(), _largest(directory, key)
+        ):
             _make(java, class_path, key, directory, classes)
     finally:
         _remove([classes])
@@ -196,7 +233,9 @@ def _make(java: str, class_path: str, key: str, directory: Path, classes: Path) 
         _write_new(directory / f"spark-{key}.failed", b"")
         return
     made.chmod(0o600)
-    made.rename(directory / f"spark-{key}-{_checksum(made)}.jsa")
+    smaller = list(directory.glob(f"spark-{key}-*.jsa"))
+    made.rename(directory / f"spark-{key}-{_listed_count(classes.read_bytes())}-{_checksum(made)}.jsa")
+    _remove(smaller)
     others = sorted(directory.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime_ns)
     _remove(others[:-KEPT])
 

@@ -103,7 +103,7 @@ class SparkStart:
 
     @property
     def is_first(self) -> bool:
-        """Whether this run makes a class archive at its end, which takes some seconds in the background."""
+        """Whether this run makes the first class archive at its end, which takes some seconds in the background."""
         return self.jvm.makes_archive
 
     @contextlib.contextmanager

@@ -47,6 +47,7 @@ from kcompact.engine.spark.tasks import (
     ship,
     write_partition,
 )
+from kcompact.engine.spark.worker_python import check_workers
 from kcompact.errors import AccountingError, EngineError, KcompactError, RefusedError
 from kcompact.host import turns
 from kcompact.host.machine import default_memory_bytes
@@ -67,7 +68,8 @@ class OnSpark:
 
     With `tasks` a whole partition of at most `whole_bytes` is a task, and so is a small scan with its reduction. Such
     tasks of several threads share their jobs. `sc` may also be a SparkSession, whose context it is then. Raises
-    RefusedError for a session without a context, as Spark Connect has it.
+    RefusedError for a session without a context, as Spark Connect has it; UnsupportedError for a Spark of this machine
+    whose Python has no kcompact.
     """
 
     sc: SparkContext = field(kw_only=False)
@@ -79,6 +81,8 @@ class OnSpark:
     def __post_init__(self) -> None:
         if not isinstance(self.sc, SparkContext):
             object.__setattr__(self, "sc", _context_of(self.sc))
+            # A context that kcompact has started has a Python with it.
+            check_workers(self.sc, path="OnSpark")
 
     @property
     def parallelism(self) -> int:

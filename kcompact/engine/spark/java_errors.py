@@ -118,7 +118,8 @@ def job_error(problem: Py4JJavaError) -> KcompactError:
     if _NO_PACKAGE in str(problem):
         error: KcompactError = EngineError(
             problem="the Python of a worker has no kcompact",
-            hint=f"Install kcompact {__version__} for it; --spark-conf spark.pyspark.python=PATH names that Python.",
+            hint=f"Install kcompact {__version__} for it. --spark-conf spark.pyspark.python=PATH names that Python, "
+            "PYSPARK_PYTHON that of a Spark of your own.",
         )
         return with_whole_text(error, str(problem))
     if _NO_SPACE in str(problem):

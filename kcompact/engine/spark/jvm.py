@@ -104,7 +104,10 @@ class Jvm:
 
     @property
     def makes_archive(self) -> bool:
-        """Whether `end` begins to make a class-data archive, which takes some seconds in the background."""
+        """Whether `end` begins to make the first class-data archive, if a job has ended well by then.
+
+        That takes some seconds in the background.
+        """
         return self._archive is not None and self._archive.is_wanted
 
     def start(self) -> None:

@@ -5,6 +5,7 @@ No check starts Spark. The form is checked before any work; the rest takes long 
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kcompact.errors import ConfigError, EngineError, RefusedError
+from kcompact.host.access import user_name
 from kcompact.wording import worded
 
 ACCEPTED = (
@@ -75,7 +77,7 @@ def check_prerequisites(master: str, conf: Mapping[str, str]) -> Path:
 
     A master of a standalone cluster must accept a connection. Without this check Spark would try for more than a
     minute. Raises ConfigError (not a master, a setting that cannot be read), RefusedError (a cluster without a secret,
-    no PySpark, no Java), EngineError (no master answers).
+    a user without a name, no PySpark, no Java), EngineError (no master answers).
     """
     from kcompact.engine.spark.java import find_java
     from kcompact.engine.spark.jvm import check_settings, spark_home
@@ -89,10 +91,21 @@ def check_prerequisites(master: str, conf: Mapping[str, str]) -> Path:
         )
     check_settings(conf)
     spark_home()
+    _require_user_name()
     java = find_java()
     if addresses := standalone_addresses(master):
         _await_master(addresses)
     return java
+
+
+def _require_user_name() -> None:
+    """Raise RefusedError for a user id that no list of users has: Spark does not start (UnixLoginModule of Java)."""
+    if user_name() is None:
+        raise RefusedError(
+            path="Spark",
+            problem=f"the user id {os.getuid()} has no entry in the list of users (/etc/passwd), and Spark needs one",
+            hint="--engine in-process gives the same result without Spark. Or add an entry for this user.",
+        )
 
 
 def _await_master(addresses: Sequence[tuple[str, int]]) -> None:

@@ -50,6 +50,11 @@ GATEWAY_SERVER = "org.apache.spark.api.python.PythonGatewayServer"
 """The main class of the JVM that PySpark connects to. The JVM ends when its standard input ends."""
 CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 """The environment variable with the path of the file that GATEWAY_SERVER writes its port and secret to."""
+JOB_SUCCEEDED = b"org/apache/spark/scheduler/JobSucceeded$"
+"""The class that Spark's scheduler loads when the first job has ended well, as in a list of the classes of a JVM.
+
+Fallback: no class archive is made, and Spark starts as slowly as the first time.
+"""
 DAEMON_MANAGER = "manager"
 """Of `pyspark.daemon`: the main function of the process that forks Spark's Python workers."""
 

@@ -16,14 +16,15 @@ import os
 import secrets
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from kcompact.errors import RefusedError
 from kcompact.host.descriptors import closed_after
 from kcompact.host.process_end import undone_at_abrupt_end
+from kcompact.host.user_directories import temporary_directory
 
 PREFIX = "kcompact-spark-"
 _LOCK = "owner.lock"
@@ -39,11 +40,12 @@ def private_directory(parent: str | None) -> Iterator[Path]:
     """Make a directory below `parent`, or below the system's temporary directory, and remove it afterwards.
 
     Its mode is 0700, because Spark makes directories in it that every user may read. Directories that killed processes
-    of the same user have left beside it are removed first. Raises OSError.
+    of the same user have left beside it are removed first. Raises OSError, RefusedError if there is no
+    directory for temporary files.
     """
     sweep_scratch(Path(parent) if parent else None)
     for _ in range(_ATTEMPTS):
-        directory = Path(parent or tempfile.gettempdir(), PREFIX + secrets.token_urlsafe(_NAME_BYTES))
+        directory = Path(parent or temporary_directory(), PREFIX + secrets.token_urlsafe(_NAME_BYTES))
         # From before the directory exists until it is gone: a second Ctrl-C ends the process between any two steps.
         with undone_at_abrupt_end(partial(_remove_while_writers_die, directory)):
             directory.mkdir(0o700)
@@ -56,7 +58,7 @@ def private_directory(parent: str | None) -> Iterator[Path]:
                 _remove(directory)
                 os.close(descriptor)
             return
-    raise OSError(f"no private directory can be made below {parent or tempfile.gettempdir()}")
+    raise OSError(f"no private directory can be made below {parent or temporary_directory()}")
 
 
 def _remove(directory: Path) -> None:
@@ -112,7 +114,7 @@ def sweep_scratch(parent: Path | None = None) -> tuple[Path, ...]:
     None means the system's temporary directory.
     """
     removed = []
-    with contextlib.suppress(OSError), os.scandir(parent or tempfile.gettempdir()) as entries:
+    with contextlib.suppress(OSError, RefusedError), os.scandir(parent or temporary_directory()) as entries:
         found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
         for directory in sorted(found):
             with contextlib.suppress(OSError):

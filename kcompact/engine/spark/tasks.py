@@ -23,7 +23,8 @@ from kcompact.clean.write import write_part
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.pyspark_private import forget_accumulators
-from kcompact.errors import EngineError, KcompactError, ScratchDamagedError, as_failure
+from kcompact.errors import EngineError, KcompactError, ScratchDamagedError
+from kcompact.failures import as_failure
 from kcompact.host.machine import available_cores, default_memory_bytes
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.kernels.machine_code import VARIABLE, library_sha256
@@ -101,7 +102,7 @@ class Report(NamedTuple):
     def errors_reported(self) -> Iterator[None]:
         try:
             yield
-        except (KcompactError, OSError) as problem:
+        except (KcompactError, OSError, MemoryError) as problem:
             self.errors.add([sealed(as_failure(problem))])
 
     def end(self, *, may_get_more: bool) -> None:
@@ -289,7 +290,7 @@ class WholeTask(NamedTuple):
         memory_bytes = self.memory_bytes or default_memory_bytes() // max(1, available_cores() // cores)
         try:
             return self.work(executor, memory_bytes, self.argument)
-        except (KcompactError, OSError) as problem:
+        except (KcompactError, OSError, MemoryError) as problem:
             return as_failure(problem)
 
 

@@ -9,6 +9,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 TOO_SHORT = "the stream ended prematurely"
+_NO_MEMORY = ("not enough memory", "error -4 ")
+"""What zstd (`ERR_getErrorString` of memory_allocation) and Python's zlib (of Z_MEM_ERROR) say."""
 PIECE_BYTES = 1024 * 1024
 """The most bytes that a library inflates in one call."""
 
@@ -47,10 +49,17 @@ class InflatedBytes:
 
 
 def call_library(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what a library call returns. Any exception of the library means damaged bytes: DamagedStreamError."""
+    """Return what a library call returns. An exception of the library means damaged bytes: DamagedStreamError.
+
+    Raises MemoryError where the library got no memory: that says nothing about the bytes.
+    """
     try:
         return call(*args, **kwargs)
+    except MemoryError:
+        raise
     except Exception as error:  # each library has its own classes, and they differ between releases
+        if any(words in str(error).lower() for words in _NO_MEMORY):
+            raise MemoryError(str(error)) from error
         raise DamagedStreamError(str(error) or type(error).__name__) from error
 
 

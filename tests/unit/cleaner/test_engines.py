@@ -23,10 +23,11 @@ AUTO = EngineOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A machine on which Spark and Java are, are not, or (None) are not looked for."""
+    """A machine on which Spark, Java and a name of the user are, are not, or (None) are not looked for."""
 
     spark: bool | None = None
     java: bool | None = None
+    user: bool | None = None
 
     def has_spark(self) -> bool:
         assert self.spark is not None, "looked for Spark"
@@ -36,9 +37,14 @@ class Asked:
         assert self.java is not None, "looked for Java"
         return self.java
 
+    def has_user_name(self) -> bool:
+        assert self.user is not None, "looked for the user"
+        return self.user
 
-NOT_ASKED, ALL = Asked(), Asked(spark=True, java=True)
-NO_SPARK, NO_JAVA = Asked(spark=False), Asked(spark=True, java=False)
+
+NOT_ASKED, ALL = Asked(), Asked(spark=True, java=True, user=True)
+NO_SPARK, NO_JAVA = Asked(spark=False), Asked(spark=True, java=False, user=True)
+NO_NAME = Asked(spark=True, user=False)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +62,23 @@ NO_SPARK, NO_JAVA = Asked(spark=False), Asked(spark=True, java=False)
         (AUTO, SPARK_BYTES, ALL, "spark (16.0 GiB to read; Spark from 16.0 GiB)"),
         (AUTO, 17 * GIB, NO_SPARK, "in-process (17.0 GiB to read, but Spark is not installed)"),
         (AUTO, 17 * GIB, NO_JAVA, "in-process (17.0 GiB to read, but no usable Java was found)"),
+        (
+            AUTO,
+            17 * GIB,
+            NO_NAME,
+            "in-process (17.0 GiB to read, but Spark needs an entry for this user in the list of users)",
+        ),
         (AUTO, 17 * GIB, ALL, "spark (17.0 GiB to read; Spark from 16.0 GiB)"),
     ],
 )
 def test_the_choice(options: EngineOptions, bytes_to_read: int, machine: Asked, chosen: str) -> None:
-    choice = choose(options, bytes_to_read=bytes_to_read, has_spark=machine.has_spark, has_java=machine.has_java)
+    choice = choose(
+        options,
+        bytes_to_read=bytes_to_read,
+        has_spark=machine.has_spark,
+        has_java=machine.has_java,
+        has_user_name=machine.has_user_name,
+    )
     assert str(choice) == f"engine: {chosen}"
     assert (choice.name, bool(choice.why)) == (chosen.split()[0], options.name == "auto")
 

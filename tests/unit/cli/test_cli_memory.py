@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from kcompact.format.batch import Record, build
-from tests.support.command_line import COMPACT, ROOT, clean, environment, kcompact
+from tests.support import log_dsl
+from tests.support.command_line import COMPACT, DIRTY, ROOT, clean, environment, kcompact
 from tests.support.giants import GIANTS, write
-from tests.support.log_writer import DEFAULT_TIME
+from tests.support.log_writer import DEFAULT_TIME, LogSpec, SegmentSpec
+from tests.support.log_writer import write as write_log
 
 MEMORY = ("--memory", "2m")
 COMMANDS = {
@@ -116,3 +118,67 @@ def test_one_worker_has_the_memory_of_all(tmp_path: Path, monkeypatch: pytest.Mo
         # A sixteenth would be enough for a batch of 94 KiB.
         assert clean("--memory", "32m", directory).code == 0
         assert kcompact("verify", "--memory", "32m", directory).code == 0
+
+
+# --- Limits of the process ------------------------------------------------------------------------------------------
+
+CLEAN = ("clean", "--dry-run", "--force", "--engine", "in-process", *COMPACT)
+LIMITED = {
+    "clean": CLEAN,
+    "keys": ("keys",),
+    "latest": ("records", "--latest", "--limit", "1"),
+    "verify": ("verify",),
+}
+
+
+def with_limit(limit: str, kib: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command under `ulimit -v` or `ulimit -d`."""
+    return subprocess.run(
+        ["sh", "-c", f'ulimit {limit} {kib} && exec "$0" "$@"', sys.executable, "-m", "kcompact", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+        cwd=ROOT,
+    )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 36 MB with 400,000 keys."""
+    value = bytes(60)
+    segments = [
+        SegmentSpec(
+            base_offset=base,
+            batches=tuple(
+                build([Record(first + n, DEFAULT_TIME, b"%020d" % (first + n), value) for n in range(1000)])
+                for first in range(base, base + 199_000, 1000)
+            ),
+        )
+        for base in (0, 200_000, 400_000)
+    ]
+    return write_log(LogSpec(segments=tuple(segments)), tmp_path_factory.mktemp("large"))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("command", LIMITED)
+@pytest.mark.parametrize(("limit", "kib"), [("-v", 250_000), ("-v", 180_000), ("-d", 110_000)])
+def test_the_default_leaves_room_below_the_limits_of_the_process(
+    command: str, limit: str, kib: int, large: Path
+) -> None:
+    done = with_limit(limit, kib, *LIMITED[command], large)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kib", "advice"), [(20_000, ": raise it."), (40_000, ": raise it, or pass a smaller --memory.")]
+)
+def test_too_little_memory_is_no_bug(kib: int, advice: str, tmp_path: Path) -> None:
+    done = with_limit("-v", kib, *CLEAN, write_log(log_dsl.parse(DIRTY), tmp_path / "logs"))
+    first, second = done.stderr.splitlines()[-2:]
+    assert first.startswith("error: not enough memory"), done.stderr
+    size = f"RLIMIT_AS (ulimit -v {kib}: {kib / 1024:.1f} MiB of address space) is the limit of this process"
+    # As long as the module of a command is not loaded, its options are unknown.
+    assert second == size + advice
+    assert done.returncode == 1

@@ -367,10 +367,10 @@ def test_short_reads_of_keys_are_continued(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_temporary_directory_can_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nowhere(**_: object) -> object:
+    def nowhere() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
 
-    monkeypatch.setattr(tempfile, "TemporaryFile", nowhere)
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
     with (
         in_process._Blocks(1, 0, SharedMemory()) as blocks,
         pytest.raises(RefusedError, match="Set TMPDIR to a directory"),

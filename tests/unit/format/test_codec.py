@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format.codec import Codec, compress, decompress
+from kcompact.format.codec.stream import DamagedStreamError, call_library
 from tests.support import sections
 from tests.support.damage import cuts_and_flips
 
@@ -327,3 +328,21 @@ def test_the_libraries_are_imported_when_needed() -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     assert done.stdout == "\n"
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (MemoryError(), MemoryError),
+        (zstandard.ZstdError("zstd decompress error: Allocation error : not enough memory"), MemoryError),
+        (zlib.error("Error -4 while decompressing data"), MemoryError),
+        (zlib.error("Error -3 while decompressing data: invalid block type"), DamagedStreamError),
+        (ValueError(), DamagedStreamError),
+    ],
+)
+def test_a_lack_of_memory_is_no_damage(raised: Exception, expected: type[Exception]) -> None:
+    def fails() -> bytes:
+        raise raised
+
+    with pytest.raises(expected):
+        call_library(fails)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import tempfile
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from kcompact.bucket import scratch
+from kcompact.engine.spark.scratch import private_directory, sweep_scratch
+from kcompact.errors import RefusedError
+from kcompact.host import user_directories
 from kcompact.host.user_directories import cache_directory, state_directory
+from kcompact.kernels.build import linked
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give directories away")
 
@@ -152,3 +160,29 @@ def test_a_user_whom_nobody_lists_has_only_what_a_variable_names(
     _, other = homes
     monkeypatch.setenv("XDG_STATE_HOME", str(other))
     assert state_directory() == other / "kcompact"
+
+
+def test_without_a_temporary_directory_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(RefusedError) as raised:
+        user_directories.temporary_directory()
+    assert raised.value.exit_code == 4
+    assert str(raised.value) == (
+        "TMPDIR: No usable temporary directory found in ['/tmp']\nSet TMPDIR to a directory that can be written to."
+    )
+    assert sweep_scratch() == (), "nothing to remove is no failure"
+    for needs_it in (partial(linked, b""), lambda: private_directory(None).__enter__(), scratch_of_a_bucket):
+        with pytest.raises(RefusedError, match="Set TMPDIR"):
+            needs_it()
+    monkeypatch.undo()
+    assert user_directories.temporary_directory() == tempfile.gettempdir()
+
+
+def scratch_of_a_bucket() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scratch, "_ROOT", {})
+        patch.setattr(scratch, "_PLACE", {})
+        scratch.scratch_directory()

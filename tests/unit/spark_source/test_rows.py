@@ -79,6 +79,7 @@ def expected(log: Path, batch: Batch, record: Record) -> Row:
         "isControl": header.is_control,
         "isTombstone": record.key is not None and record.value is None and not header.is_control,
         "segment": int(log.stem),
+        "timestampMs": unless(record.timestamp),
     }
 
 
@@ -166,6 +167,7 @@ def test_a_batch_has_all_its_fields(tmp_path: Path) -> None:
         "magic": 2,
         "compresscodec": "lz4",
         "crc": header.crc,
+        "timestampMs": header.max_timestamp,
     }
     assert second["deleteHorizonMs"] == other.delete_horizon_ms is not None
     assert (second["compresscodec"], second["producerId"], second["lastSequence"]) == ("none", None, None)
@@ -179,13 +181,18 @@ def test_the_last_sequence_counts_from_the_base_of_the_batch(tmp_path: Path) -> 
 def test_times_that_spark_does_not_have_are_null(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     directory.mkdir()
-    times = [0, -1, MOST_TIME_MS, MOST_TIME_MS + 1, -MOST_TIME_MS, -MOST_TIME_MS - 1]
+    times = [0, -1, MOST_TIME_MS, MOST_TIME_MS + 1, -MOST_TIME_MS, -MOST_TIME_MS - 1, 1 << 62, -(1 << 62), -2]
     records = [Record(offset, time_ms, b"k", b"v") for offset, time_ms in enumerate(times)]
     (directory / f"{0:020}.log").write_bytes(build(records))
-    (task,) = tasks_of(directory, columns="timestamp")
+    (task,) = tasks_of(directory, columns="timestamp,timestampMs")
     (batch,) = rows_of(task)
-    assert batch.column(0).is_null().to_pylist() == [False, True, False, True, False, True]
-    assert batch.column(0).cast("int64").drop_null().to_pylist() == [0, MOST_TIME_MS * 1000, -MOST_TIME_MS * 1000]
+    assert batch.column(0).is_null().to_pylist() == [False, True, False, True, False, True, True, True, False]
+    near = [0, MOST_TIME_MS, -MOST_TIME_MS, -2]
+    assert batch.column(0).cast("int64").drop_null().to_pylist() == [time_ms * 1000 for time_ms in near]
+    assert batch.column(1).to_pylist() == [unless(time_ms) for time_ms in times]
+    (task,) = tasks_of(directory, view="batches", columns="timestamp,timestampMs")
+    (batch,) = rows_of(task)
+    assert batch.to_pylist() == [{"timestamp": None, "timestampMs": 1 << 62}]
 
 
 def test_the_tasks_of_all_processors_fit_into_the_memory_together(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
-from kcompact.errors import ConfigError, RefusedError
+from kcompact.errors import ConfigError, RefusedError, UnsupportedError
 from kcompact.spark_source.source import KafkaLogSource, LogReader
 from tests.support import log_dsl, log_writer
 from tests.support.source_rows import rows_in
@@ -53,3 +54,20 @@ def test_errors_come_without_the_stack_below(tmp_path: Path, log: Path) -> None:
     with pytest.raises(RefusedError) as missing:
         source(tmp_path / "missing").schema()
     assert [frame.name for frame in traceback.extract_tb(missing.tb)][1:] == ["called"]
+
+
+def test_a_stream_is_refused(log: Path) -> None:
+    reader = source(log).streamReader(schema(*COLUMNS))
+    with pytest.raises(UnsupportedError, match=r"as a batch, not as a stream\nUse spark\.read\.format"):
+        reader.initialOffset()
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_without_pyarrow_the_load_says_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UnsupportedError) as raised:
+        source(log).schema()
+    assert str(raised.value) == (
+        f"kafka-log: {sys.executable}, the Python of Spark's workers, has no pyarrow\n"
+        "Install kcompact for it with both extras: pip install 'kcompact[spark,arrow]'"
+    )

@@ -1,0 +1,58 @@
+"""What stops Spark before it starts, and what a worker without memory reports."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+import pytest
+
+from kcompact.engine.spark import master
+from kcompact.engine.spark.tasks import Report, WholeTask
+from kcompact.errors import NotEnoughMemoryError, RefusedError
+from kcompact.host.access import user_name
+from kcompact.wording import of_the_command_line
+
+
+def nobody(number: int) -> pwd.struct_passwd:
+    raise KeyError(f"getpwuid(): uid not found: {number}")
+
+
+def test_a_user_id_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert user_name() == pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(os, "getuid", lambda: 1_000_680_000)
+    assert user_name() is None
+    with pytest.raises(RefusedError) as raised, of_the_command_line():
+        master.check_prerequisites("local[1]", {})
+    assert raised.value.exit_code == 4
+    with of_the_command_line():
+        assert str(raised.value) == (
+            "Spark: the user id 1000680000 has no entry in the list of users (/etc/passwd), and Spark needs one\n"
+            "--engine in-process gives the same result without Spark. Or add an entry for this user."
+        )
+
+
+def without_memory(*_: Any) -> Any:
+    raise MemoryError
+
+
+def test_a_task_without_memory_has_it_as_its_result() -> None:
+    task = WholeTask(token="1", work=without_memory, argument=None, memory_bytes=1, is_on_other_machines=False)
+    assert isinstance(task.run(), NotEnoughMemoryError)
+
+
+def test_a_task_without_memory_reports_it() -> None:
+    class Accumulator(list[Any]):
+        add = list.extend
+
+        @property
+        def value(self) -> list[Any]:
+            return list(self)
+
+    report = Report(Accumulator(), None)
+    with report.errors_reported():
+        without_memory()
+    with pytest.raises(NotEnoughMemoryError):
+        report.check()
