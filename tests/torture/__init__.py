@@ -10,6 +10,7 @@ reader_agreement  damaged batches that Kafka's own reader refuses are refused
 races             brokers, other runs and other programs at the same time
 brokers           a real broker is started beside a cleaning, and a cleaning beside a real broker
 diagnoses         random faults: where doctor finds nothing that stops, a cleaning is not refused
+buckets           copies to a store that fails, lies and forgets, and readings of them
 spark_kills       Spark's processes die at random times, and the disk for Spark's files is full
 scene             a log directory that the real Kafka wrote
 system_calls      sees each call that changes a file, and kills the process there
@@ -23,6 +24,8 @@ spark_errors      calls fail in the workers of Spark: of `io_errors`
 plain_reader      reads what is left without kcompact
 foreign           a broker that cleans loses power, and `recover --foreign` ends its swap or refuses
 copies            copies of a running broker, compared with a topic that is never cleaned
+bucket_faults     what a store or the network does wrong: of `buckets`
+bucket_judge      copies in a bucket by their objects: of `buckets`
 links             an owner puts links in the place of directories in which root works
 tally             what a part has tried, and what failed
 """

@@ -23,6 +23,7 @@ PARTS = (
     "foreign",
     "links",
     "diagnoses",
+    "buckets",
     "spark_kills",
 )
 """Modules with a function `run(*, share, seed)` that returns a `Tally`."""
