@@ -26,6 +26,7 @@ from kcompact.host.descriptors import closed_after
 
 _UPLOADS = 3
 """How many times a file is uploaded that the bucket then does not have."""
+_LISTINGS = 2
 
 
 def new_attempt() -> str:
@@ -40,14 +41,17 @@ def published(bucket: Bucket, key: str, directory: Path) -> Manifest | None:
 
 
 def lost_objects(bucket: Bucket, key: str, manifest: Manifest) -> list[str]:
-    """Return the keys of a manifest's objects that the bucket does not have, or has otherwise. It is listed once."""
-    attempt = _below(key, manifest.attempt)
-    found = {each.key: (each.size_bytes, each.etag) for each in bucket.below(attempt)} if manifest.files else {}
-    return [
-        f"{attempt}/{file.name}"
-        for file in manifest.files
-        if found.get(f"{attempt}/{file.name}") != (file.size_bytes, file.etag)
-    ]
+    """Return the keys of a manifest's objects that the bucket does not have, or has otherwise.
+
+    By one listing; what it lacks, another one must lack too.
+    """
+    attempt, lost = _below(key, manifest.attempt), list(manifest.files)
+    for _ in range(_LISTINGS if lost else 0):
+        found = {each.key: (each.size_bytes, each.etag) for each in bucket.below(attempt)}
+        lost = [file for file in lost if found.get(f"{attempt}/{file.name}") != (file.size_bytes, file.etag)]
+        if not lost:
+            break
+    return [f"{attempt}/{file.name}" for file in lost]
 
 
 def require_conditional_writes(bucket: Bucket, key: str) -> None:
@@ -79,8 +83,8 @@ def publish(
 
     `manifest` has everything but the files. `replaced` is the manifest of a copy that lacks objects: it is there until
     the new files are. `take` is called with the bytes of each request before it is sent; it may wait, or raise to stop.
-    Raises RefusedError if another run has published the directory meanwhile, StorageError. After an error the directory
-    is not there, unless its manifest is.
+    Raises ExistsAlreadyError if another run has published the directory meanwhile, RefusedError, StorageError. After an
+    error the directory is not there, unless its manifest is.
     """
     names = frozenset(os.listdir(directory)) if names is None else names & frozenset(os.listdir(directory))  # noqa: PTH208
     keys = {name: _below(key, f"{manifest.attempt}/{name}") for name in sorted(names)}
@@ -101,7 +105,7 @@ def publish(
         raise
     if not is_ours:
         _remove(bucket, keys.values())
-        raise exists_already(directory)
+        raise ExistsAlreadyError(directory)
     if replaced is not None:
         _remove(bucket, (_below(key, f"{replaced.attempt}/{file.name}") for file in replaced.files))
 
@@ -109,18 +113,21 @@ def publish(
 def _created(bucket: Bucket, key: str, directory: Path, manifest: Manifest) -> bool:
     """Create a manifest, and return whether it is the one that is there. Raises StorageError if none is.
 
-    What is there is looked at in any case: a store can lie, and an earlier try of a request can have arrived.
+    What is there is looked at in any case: a store can lie, and an earlier try of a request can have arrived. It is
+    looked at twice before it is believed to be another one: then the files of this one are removed.
     """
     manifest_key, content = _below(key, MANIFEST), manifest.encoded()
     for _ in range(_UPLOADS):
-        bucket.create(manifest_key, content)
+        is_new = bucket.create(manifest_key, content)
         found = published(bucket, key, directory)
-        if found is not None and found.attempt != manifest.attempt:
-            return False
-        if found is not None and found.encoded() == content:
+        if found is None:
+            continue
+        if found.encoded() == content:
             return True
-        if found is not None:
-            bucket.remove([manifest_key])  # It is this one, damaged on its way.
+        if found.attempt == manifest.attempt:
+            bucket.remove([manifest_key])  # It was damaged on its way.
+        elif not is_new and published(bucket, key, directory) == found:
+            return False
     raise failed(bucket.address(manifest_key), "was created, and the store does not have it as it was sent")
 
 
@@ -165,11 +172,13 @@ def _upload_all(
         wait(uploads.values())
 
 
-def exists_already(directory: Path) -> RefusedError:
-    """Return the error for a directory that the bucket has already."""
-    return RefusedError(
-        path=directory, problem="exists already", hint="Pass an --output prefix that has no such partition."
-    )
+class ExistsAlreadyError(RefusedError):
+    """The bucket has this directory already."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            path=directory, problem="exists already", hint="Pass an --output prefix that has no such partition."
+        )
 
 
 def _upload(bucket: Bucket, key: str, path: BucketPath, take: Callable[[int], None]) -> StoredFile:

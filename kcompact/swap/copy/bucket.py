@@ -24,14 +24,14 @@ from kcompact.bucket.path import BucketPath, parts_of
 from kcompact.bucket.remote import crc_of, requests
 from kcompact.bucket.scratch import as_path, needs_scratch_space
 from kcompact.bucket.upload import (
-    exists_already,
+    ExistsAlreadyError,
     lost_objects,
     new_attempt,
     publish,
     published,
     require_conditional_writes,
 )
-from kcompact.errors import NotEnoughSpaceError, RefusedError, storage_errors
+from kcompact.errors import NotEnoughSpaceError, storage_errors
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.host.disk import Disk
 from kcompact.log.files import files_in
@@ -40,6 +40,9 @@ from kcompact.swap.copy.files import UnfinishedCopy
 from kcompact.swap.copy.marker import Record, file_states
 from kcompact.swap.copy.output import SHARED_BLOCKS, Output
 from kcompact.swap.open_directory import OpenDirectory
+
+_SHARED = ""
+"""The name of what the directories of a log directory share. It has the key of the log directory."""
 
 
 def output_at(
@@ -74,14 +77,15 @@ class BucketOutput(Output):
     ) -> None:
         name, self._key = parts_of(str(path))
         self._bucket = MIRROR.bucket(name)
-        if log_dir is not None and published(self._bucket, self._key, path) is not None:
-            raise exists_already(path)
         if not _is_mirrored_source(path, directories, log_dir):
             shutil.rmtree(path, ignore_errors=True)  # What an earlier round of this process has left.
         super().__init__(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
         # `publish` decides between runs; this only keeps a run from copying what is there already.
-        looked_up = self._look_up([each.name for each in self._directories])
+        self._names = {each.name for each in self._directories} | ({_SHARED} if log_dir is not None else set())
+        looked_up = self._look_up(sorted(self._names))
         self._published = {name: manifest for name, (manifest, _) in looked_up.items()}
+        if _SHARED in self._published and self._published.keys() != self._names:
+            raise ExistsAlreadyError(path)  # The whole copy of another log directory, or of another state of it.
         self._damaged = {name for name, (_, lost) in looked_up.items() if lost}
         """Copies of which objects are gone or others: they are made again."""
 
@@ -99,7 +103,7 @@ class BucketOutput(Output):
         return {name: each for name, each in found if each is not None}
 
     def _key_of(self, name: str) -> str:
-        return f"{self._key}/{name}" if self._key else name
+        return "/".join(filter(None, (self._key, name)))
 
     @needs_scratch_space()
     def require_space(self, directories: Sequence[Path], together: Callable[[Path], bool], threads: int) -> None:
@@ -122,8 +126,7 @@ class BucketOutput(Output):
 
     def _require_store(self) -> None:
         """Raise NoConditionalWritesError before anything is uploaded to a store on which runs overwrite each other."""
-        whole = self._published.keys() - self._damaged
-        if self.log_dir is not None or not whole.issuperset(each.name for each in self._directories):
+        if self._published.keys() - self._damaged != self._names:
             require_conditional_writes(self._bucket, self._key)
 
     @contextmanager
@@ -147,7 +150,7 @@ class BucketOutput(Output):
         )
         made_from = (dict(recipe), dict(offsets), file_states(contents.files), _etags(source))
         if _made_from(manifest) != made_from:
-            raise exists_already(self.path / source.name)
+            raise ExistsAlreadyError(self.path / source.name)
         if source.name in self._damaged:
             return None
         self.add(record)
@@ -201,10 +204,10 @@ class BucketOutput(Output):
                     replaced=replaced,
                     take=self.pace(check).take,
                 )
-            except RefusedError:
+            except ExistsAlreadyError:
                 # Another attempt of a task, or the same command, can have won: then the copy is there.
                 theirs = published(self._bucket, self._key_of(name), self.path / name)
-                if theirs is None or _made_from(theirs) != _made_from(manifest):
+                if theirs is None or theirs == replaced or _made_from(theirs) != _made_from(manifest):
                     raise
         except BaseException:
             self._marker.forget(name)
@@ -230,16 +233,27 @@ class BucketOutput(Output):
             shutil.rmtree(self.path, ignore_errors=True)
 
     def _publish_shared(self, records: Sequence[Record]) -> None:
+        """Publish the files that directories share, unless the same ones are there."""
         assert isinstance(self.path, BucketPath)
-        manifest = Manifest(attempt=new_attempt(), written_by=f"kcompact {__version__}", files=())
-        try:
-            publish(self._bucket, self._key, self.path, manifest, names=frozenset(LOG_DIR_FILES))
-        except RefusedError:
-            # A run with the same settings can have won: then what it has made is this copy.
-            theirs = published(self._bucket, self._key, self.path)
-            if theirs is None or {each.name: each.crc32c for each in theirs.files} != _crcs_of_shared(self.path):
-                raise
-            self._require_whole(records)
+        there = self._published.get(_SHARED)
+        if there is not None:
+            self._require_same_shared(there)
+        if there is None or _SHARED in self._damaged:
+            manifest = Manifest(attempt=new_attempt(), written_by=f"kcompact {__version__}", files=())
+            names = frozenset(LOG_DIR_FILES)
+            try:
+                publish(self._bucket, self._key, self.path, manifest, names=names, replaced=there)
+            except ExistsAlreadyError:
+                # A run with the same settings can have won: then what it has made is this copy.
+                self._require_same_shared(published(self._bucket, self._key, self.path))
+                self._require_whole(records)
+
+    def _require_same_shared(self, there: Manifest | None) -> None:
+        """Raise ExistsAlreadyError if a manifest has other files than these."""
+        files = files_in(self.path)
+        own = {name: crc_of(files.file(name).read()) for name in LOG_DIR_FILES if files.exists(name)}
+        if there is None or {each.name: each.crc32c for each in there.files} != own:
+            raise ExistsAlreadyError(self.path)
 
     def _require_whole(self, records: Sequence[Record]) -> None:
         """Raise StorageError if an object of a directory is gone, or another one, since it was uploaded.
@@ -253,13 +267,7 @@ class BucketOutput(Output):
             if lost:
                 raise failed(lost[0], "is gone, or another object, since it was uploaded")
             if manifest is not None and _made_from(manifest)[:3] != (record.recipe, record.offsets, record.source):
-                raise exists_already(path)
-
-
-def _crcs_of_shared(directory: Path) -> dict[str, int]:
-    """Return the CRC-32C of each file that the directories of a log directory share, by name."""
-    files = files_in(directory)
-    return {name: crc_of(files.file(name).read()) for name in LOG_DIR_FILES if files.exists(name)}
+                raise ExistsAlreadyError(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,28 +104,93 @@ def test_a_store_that_keeps_nothing_is_named(
 
 
 @ONLY_MOTO
-@pytest.mark.parametrize("change", ["gone", "other"])
-@pytest.mark.parametrize("source", ["orders-0", ""])
-def test_a_finished_partition_that_lacks_an_object_is_uploaded_again(
-    change: str, source: str, log_dir: Path, store: Store, tmp_path: Path
+@pytest.mark.parametrize(
+    ("source", "is_complete", "place", "change"),
+    [
+        ("orders-0", True, "eu/orders-0/", "gone"),
+        ("orders-0", True, "eu/orders-0/", "other"),
+        ("", False, "eu/orders-0/", "gone"),
+        ("", True, "eu/orders-0/", "other"),
+        ("", True, "eu/.kcompact-", "gone"),
+    ],
+)
+def test_a_finished_copy_that_lacks_an_object_is_uploaded_again(
+    source: str, is_complete: bool, place: str, change: str, log_dir: Path, store: Store, tmp_path: Path
 ) -> None:
-    """Also of a log directory whose copy was interrupted before its end."""
-    if not source:
+    """Also of a log directory, whose copy may have been interrupted before its end."""
+    if not is_complete:
         store.proxy.meddle = _loses(1000, f"eu/{MANIFEST}")
-    assert _copy(log_dir / source, store).code == (0 if source else 1)
+    assert _copy(log_dir / source, store).code == (0 if is_complete else 1)
     store.proxy.meddle = lambda request, ask: ask(request)
-    lost = min(key for key in store.all_keys("eu/orders-0/") if key.endswith(".log"))
+    directory = place.rpartition("/")[0]
+    lost = max(key for key in store.all_keys(place) if not key.endswith(MANIFEST))
     if change == "gone":
         store.server.client().delete_object(Bucket=store.bucket, Key=lost)
     else:
         store.put(lost, b"x")
     ran = _copy(log_dir / source, store)
     assert ran.code == 0, ran.err
-    attempts = {key.rpartition("/")[0] for key in store.all_keys("eu/orders-0/") if not key.endswith(MANIFEST)}
+    keys = [key for key in store.all_keys(f"{directory}/.kcompact-") if not key.endswith(MANIFEST)]
+    attempts = {key.rpartition("/")[0] for key in keys}
     assert len(attempts) == 1, "what was left of the first attempt is removed"
     assert lost.rpartition("/")[0] not in attempts
     if not source:
         _require_local_copy(store, log_dir, tmp_path)
+
+
+@ONLY_MOTO
+def test_a_complete_copy_is_left_as_it_is(log_dir: Path, store: Store) -> None:
+    """By the same command. With another state of the log directory it is refused, and with other settings."""
+    assert _copy(log_dir, store).code == 0
+    before = store.all_keys()
+    assert _copy(log_dir, store).code == 0
+    shutil.copytree(log_dir / "audit-0", log_dir / "audit-1")
+    assert "eu: exists already" in _copy(log_dir, store).err
+    shutil.rmtree(log_dir / "audit-1")
+    ran = kcompact("clean", log_dir, "--output", store.address("eu"), "--keep-tombstones", *COMPACT)
+    assert (ran.code, "exists already" in ran.err) == (4, True)
+    (log_dir / "meta.properties").write_text((log_dir / "meta.properties").read_text() + "# another\n")
+    assert "eu: exists already" in _copy(log_dir, store).err
+    assert store.all_keys() == before
+
+
+@ONLY_MOTO
+def test_what_a_run_has_written_is_not_taken_for_that_of_another(log_dir: Path, store: Store) -> None:
+    """The first look at each manifest is answered with the manifest of another directory."""
+    assert kcompact("clean", log_dir / "audit-0", "--output", store.address("other"), *COMPACT).code == 0
+    other = store.server.client().get_object(Bucket=store.bucket, Key=f"other/audit-0/{MANIFEST}")["Body"].read()
+    created, misled = set[str](), set[str]()
+
+    def mislead(request: Request, ask: Ask) -> Answer:
+        if _is_put(request, MANIFEST):
+            created.add(request.path)
+        elif request.method == "GET" and request.path in created - misled:
+            misled.add(request.path)
+            return Answer(200, {"ETag": f'"{hashlib.md5(other).hexdigest()}"'}, other)
+        return ask(request)
+
+    store.proxy.meddle = mislead
+    assert _copy(log_dir, store).code == 0
+    assert len(misled) == 3
+    store.proxy.meddle = lambda request, ask: ask(request)
+    assert kcompact("verify", store.address("eu"), *COMPACT).code == 0
+
+
+@ONLY_MOTO
+def test_a_listing_that_lacks_an_object_once_is_no_loss(log_dir: Path, store: Store) -> None:
+    assert _copy(log_dir, store).code == 0
+    before, lacking = store.all_keys(), set[str]()
+
+    def lacks(request: Request, body: bytes) -> bytes:
+        if "list-type" not in request.path or request.path in lacking:
+            return body
+        lacking.add(request.path)
+        return re.sub(rb"<Contents>.*?</Contents>", b"", body, count=1, flags=re.DOTALL)
+
+    store.proxy.change = lacks
+    assert _copy(log_dir, store).code == 0
+    assert lacking
+    assert store.all_keys() == before
 
 
 @ONLY_MOTO
