@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath
 from kcompact.log.files import files_in
-from tests.support.s3_server import ENVIRONMENT, free_port
+from tests.support.s3_server import ENVIRONMENT, free_port, running
 
 MIB = 1 << 20
 NAME = f"{0:020d}.log"
@@ -67,11 +66,11 @@ def measure(size_mib: int, delay_s: float) -> None:
     """Print the figures of both ways."""
     port = free_port()
     command = [sys.executable, "-m", "tests.bench.distant_bucket", "serve", str(port), str(size_mib), str(delay_s)]
-    server = subprocess.Popen(command)
-    os.environ.update({**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"})
-    try:
+    url = f"http://127.0.0.1:{port}"
+    os.environ.update({**ENVIRONMENT, "AWS_ENDPOINT_URL": url})
+    with running(command, f"{url}/?list-type=2"):
         for way in ("read", "whole"):
-            path = MIRROR.mirrored(f"s3://distant/{way}-0")  # Tries until the server has started.
+            path = MIRROR.mirrored(f"s3://distant/{way}-0")
             assert isinstance(path, BucketPath)
             wall, used = time.monotonic(), time.process_time()
             if way == "whole":
@@ -83,9 +82,6 @@ def measure(size_mib: int, delay_s: float) -> None:
                         assert len(opened.read(READ_BYTES, position)) == READ_BYTES
             wall, used = time.monotonic() - wall, time.process_time() - used
             print(f"{way}: {wall:.1f} s, {used:.2f} processor seconds")
-    finally:
-        server.kill()
-        server.wait()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ PACKAGE = Path(kcompact.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 OF_KAFKA = re.compile(r"kafka-[a-z-]+\.sh .*")
 OTHER_PROGRAMS = {
-    *("bucket/mirror.py", "bucket/profile.py"),
+    *("bucket/answers.py", "bucket/client.py", "bucket/mirror.py"),
     *("config/server_properties.py", "engine/spark/jvm.py", "engine/spark/worker_pool.py", "kernels/build.py"),
 }
 """Their options are those of the AWS tools, of a broker, of Java, of Python and of a linker."""
