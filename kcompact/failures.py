@@ -49,7 +49,12 @@ def as_failure(problem: Exception) -> KcompactError:
 
 
 def is_lack_of_memory(problem: BaseException) -> bool:
-    """Return whether an exception says that there was no memory: for an object, a thread or a library."""
+    """Return whether an exception says that there was no memory: for an object, a thread or a library.
+
+    That of an import can be the cause of another one: numpy before 2.0 has its own words then.
+    """
+    if isinstance(problem, ImportError) and problem.__cause__ is not None:
+        return is_lack_of_memory(problem.__cause__)
     if isinstance(problem, OSError | ImportError):
         is_enomem = isinstance(problem, OSError) and problem.errno == errno.ENOMEM
         said = str(problem).lower()

@@ -8,7 +8,6 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy._core._exceptions import _ArrayMemoryError
 
 from kcompact import failures
 from kcompact.errors import KcompactError, NotEnoughMemoryError, NotLoadedError, UnexpectedError
@@ -19,7 +18,21 @@ from kcompact.wording import of_the_command_line, say_options
 LIMIT = ProcessLimit(0, "RLIMIT_AS", "-v", "address space", "VmSize", LEAST_BYTES, 300_000 << 10)
 NOT_MAPPED = "libopenblas.so: failed to map segment from shared object"
 NUMPY = f"IMPORTANT: READ THIS\n\nOriginal error was: {NOT_MAPPED}\n"
-ARRAY = _ArrayMemoryError((1 << 20,), np.dtype(np.int32))
+
+
+def _of_an_array() -> MemoryError:
+    """Return the error of an array that no machine has memory for."""
+    try:
+        np.empty(1 << 59, np.int8)
+    except MemoryError as problem:
+        return problem
+    raise AssertionError
+
+
+def _caused(words: str) -> ImportError:
+    problem = ImportError("Error importing numpy")
+    problem.__cause__ = ImportError(words)
+    return problem
 
 
 @pytest.mark.parametrize(
@@ -28,11 +41,13 @@ ARRAY = _ArrayMemoryError((1 << 20,), np.dtype(np.int32))
         (MemoryError(), "not enough memory"),
         (MemoryError("no room"), "not enough memory: no room"),
         (
-            ARRAY,
-            "not enough memory: Unable to allocate 4.00 MiB for an array with shape (1048576,) and data type int32",
+            _of_an_array(),
+            "not enough memory: Unable to allocate 512. PiB for an array with shape (576460752303423488,) and data "
+            "type int8",
         ),
         (RuntimeError("can't start new thread"), "not enough memory: can't start new thread"),
         (ImportError(NUMPY), f"not enough memory: {NOT_MAPPED}"),
+        (_caused(NOT_MAPPED), "not enough memory: Error importing numpy"),
         (OSError(NOT_MAPPED), f"not enough memory: {NOT_MAPPED}"),
         (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "not enough memory: [Errno 12] Cannot allocate memory"),
     ],
@@ -64,6 +79,7 @@ def test_without_a_limit_the_machine_has_no_memory(monkeypatch: pytest.MonkeyPat
     ("problem", "kind"),
     [
         (ImportError("No module named 'numpy'"), NotLoadedError),
+        (_caused("No module named 'numpy'"), NotLoadedError),
         (OSError(f"{NOT_MAPPED}: Operation not permitted"), UnexpectedError),  # A file system that is mounted noexec.
         (RuntimeError("memory"), UnexpectedError),
         (ValueError(NOT_MAPPED), UnexpectedError),

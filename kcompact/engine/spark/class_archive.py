@@ -226,9 +226,8 @@ def _make(java: str, class_path: str, key: str, directory: Path, classes: Path) 
         java, "-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={made}", "-Xmx256m",
         "-XX:-UsePerfData", "-cp", class_path,
     ]  # fmt: skip
-    os.umask(0o077)
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(command, check=False, timeout=MAKING_S, cwd=directory, capture_output=True)
+        subprocess.run(command, check=False, timeout=MAKING_S, cwd=directory, capture_output=True, umask=0o077)
     if not made.exists():
         _write_new(directory / f"spark-{key}.failed", b"")
         return
