@@ -87,17 +87,26 @@ def changed(address: str, kind: type[LogChangedError] = LogChangedError) -> LogC
     )
 
 
-def failed(address: str, words: str, *, again: bool = True) -> StorageError:
-    """Return the error for a request that failed. `again` says that another try can succeed."""
-    return StorageError(path=address, problem=OSError(errno.ECONNABORTED, f"{words}; {_AGAIN}" if again else words))
+def failed(address: str, words: str) -> StorageError:
+    """Return the error for a request that failed, which another try can cure."""
+    return StorageError(path=address, problem=OSError(errno.ECONNABORTED, f"{words}; {_AGAIN}"))
 
 
-def no_s3(store: Store) -> RefusedError:
+def no_s3(store: Store, detail: str = "") -> RefusedError:
     """Return the error for a server that answers otherwise than S3 does, such as a login page."""
     return RefusedError(
         path=f"{SCHEME}{store.bucket}",
-        problem=f"{store.url} answers, but not as S3 does",
+        problem=f"{store.url} answers, but not as S3 does" + (f" ({detail})" if detail else ""),
         hint=f"A proxy, a login page or another service may answer there. {store.endpoint_hint}",
+    )
+
+
+def no_parts(address: str) -> RefusedError:
+    """Return the error for a store that answers with another part of an object than it was asked for, or with all."""
+    return RefusedError(
+        path=address,
+        problem="the store does not answer with the part of an object that is asked for (Range)",
+        hint="Copy the log directory to a local one with the tools of the store.",
     )
 
 
@@ -120,13 +129,14 @@ def error_of(problem: Exception, address: str, store: Store) -> KcompactError:
         return found
     if isinstance(problem, exceptions.HTTPClientError | exceptions.ConnectionError | OSError):
         return _error_of_connection(problem, address, store)
-    return failed(address, f"the client of the bucket failed ({type(problem).__name__})", again=False)
+    # The client cannot make anything of the answer: a field is missing, or no number.
+    return no_s3(store, type(problem).__name__)
 
 
 def origin_of(problem: Any) -> str:
     """Return the server that an error of a connection is about, which can be one of credentials; empty if unknown."""
     parts = urlsplit(str(getattr(problem, "kwargs", {}).get("endpoint_url", "")))
-    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
 
 
 def is_untrusted(problem: Exception) -> bool:
@@ -162,6 +172,10 @@ def credentials_error(problem: Exception, bucket: str, profile: str) -> RefusedE
         words = "no credentials were found"
     elif isinstance(problem, exceptions.PartialCredentialsError):
         words = f"a part of the credentials is missing: {problem.kwargs.get('cred_var', '')}"
+    elif isinstance(problem, exceptions.InvalidConfigError):
+        words, hint = f"the profile {profile}: {problem.kwargs.get('error_msg', problem)}", "Mend the profile."
+    elif isinstance(problem, RuntimeError) and "expired" in str(problem):
+        words = f"the credentials of the profile {profile} have expired"
     return RefusedError(path=f"{SCHEME}{bucket}", problem=words, hint=hint) if words else None
 
 

@@ -12,6 +12,7 @@ import re
 import ssl
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -82,7 +83,7 @@ class Client:
             region = os.environ.get("AWS_REGION") or session.get_config_variable("region") or _DEFAULT_REGION
             session.set_config_variable("region", region)
             _require_credentials(session, bucket)
-            self.s3 = session.create_client("s3", config=_config(session))
+            self.s3 = _made(session, bucket)
         url = str(self.s3.meta.endpoint_url)
         named_by = ""
         if not _OF_AWS.fullmatch(urlsplit(url).hostname or ""):
@@ -102,19 +103,36 @@ class Client:
         **_: object,
     ) -> None:
         """Raise an error that trying again does not cure, before botocore decides whether it tries again."""
+        from botocore.exceptions import ClientError
+        from botocore.parsers import ResponseParserError
+
         if caught_exception is not None:
             if is_final(caught_exception, has_answered=self._has_answered):
                 raise caught_exception
         elif response is not None:
             self._has_answered = True
             parsed = response[1]
+            if response[0].raw.status < response[0].status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
+                # botocore has made this of a listing with the status 200 that it cannot parse.
+                if parsed.get("Error", {}).get("Code") == "500":
+                    raise ResponseParserError
             headers = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {})
             has_region = "x-amz-bucket-region" in headers or "Region" in parsed.get("Error", {})
             if 300 <= response[0].status_code < 400 and not has_region:
                 # botocore would ask this server for the region, and what is no S3 answers that in the same way.
-                from botocore.exceptions import ClientError
-
                 raise ClientError(parsed, operation.name)
+
+
+def _made(session: Any, bucket: str) -> Any:
+    """Return botocore's client. Raises RefusedError for an `endpoint_url` of the profile that is no URL."""
+    try:
+        return session.create_client("s3", config=_config(session))
+    except ValueError as problem:
+        if "endpoint" not in str(problem).lower():
+            raise
+        name = f"endpoint_url of the profile {_profile(session)}"
+        hint = f"Set {name} as https://HOST or http://HOST:PORT."
+        raise RefusedError(path=f"{SCHEME}{bucket}", problem=f"{name} has no http:// or https://", hint=hint) from None
 
 
 @contextmanager
@@ -139,6 +157,20 @@ def _settings_errors(bucket: str, session: Any) -> Iterator[None]:
         if origin := origin_of(problem):
             words = f"the credentials of the profile {_profile(session)} could not be got: no answer from {origin}"
             raise RefusedError(path=path, problem=words, hint=CREDENTIALS_HINT) from None
+        if isinstance(problem, exceptions.InvalidRegionError):
+            region = shown(str(session.get_config_variable("region")))
+            words = f"'{region}' is the name of no region"
+            raise RefusedError(path=path, problem=words, hint="Check AWS_REGION, and region in the profile.") from None
+        if isinstance(problem, exceptions.ClientError):
+            code = problem.response.get("Error", {}).get("Code", "")
+            words = f"the credentials of the profile {_profile(session)} could not be got: {problem.operation_name}"
+            raise RefusedError(
+                path=path, problem=f"{words} answered {shown(str(code))}", hint=CREDENTIALS_HINT
+            ) from None
+        if isinstance(problem, OSError) and problem.filename:
+            words = f"{shown(os.fsdecode(problem.filename))}: {problem.strerror}"
+            hint = "A setting of AWS names this file, as AWS_WEB_IDENTITY_TOKEN_FILE or credential_process does."
+            raise RefusedError(path=path, problem=words, hint=hint) from None
         found = credentials_error(problem, bucket, _profile(session))
         words = f"a setting of the profile {_profile(session)}, or of AWS in the environment, cannot be used"
         unknown = RefusedError(path=path, problem=f"{words} ({type(problem).__name__})", hint=f"See {files}.")
@@ -209,6 +241,10 @@ def require_usable_settings(environment: MutableMapping[str, str], bucket: str) 
             raise RefusedError(path=address, problem=problem, hint="Set it again, without that character.")
     if environment.get(PAYER, "requester") != "requester":
         raise RefusedError(path=address, problem=f"{PAYER} is not requester", hint="Set it to requester, or unset it.")
+    if not environment.get("AWS_MAX_ATTEMPTS", "1").isdigit():
+        raise RefusedError(
+            path=address, problem="AWS_MAX_ATTEMPTS is no number", hint="Set it to a number, or unset it."
+        )
     for name in ENDPOINTS:
         if name in environment:
             require_url(name, environment[name], bucket)
@@ -230,6 +266,7 @@ def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         has_place = bool(parts.hostname) and parts.port != 0 and parts.username is None
+        has_place = has_place and not (parts.query or parts.fragment)
     except ValueError:
         return False
     return has_place and url.isascii() and url.isprintable() and " " not in url
@@ -243,7 +280,9 @@ def _settings_files() -> tuple[str, str]:
 def _config(session: Any) -> Any:
     from botocore.config import Config
 
-    retries: dict[str, Any] = {"mode": "standard"}
+    retries: dict[str, Any] = {}
+    if "AWS_RETRY_MODE" not in os.environ and "retry_mode" not in session.get_scoped_config():
+        retries["mode"] = "standard"
     if session.get_config_variable("max_attempts") is None:
         retries["total_max_attempts"] = 1 + MAX_RETRIES
     return Config(

@@ -14,6 +14,8 @@ SCRATCH_PREFIX = "kcompact-bucket-"
 """The beginning of the name of a scratch directory. The part of a path behind that name is bucket and key."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+MAX_KEY_BYTES = 1024
+"""S3 has no longer keys."""
 MAX_NAME_BYTES = 255
 """A file system has no longer names; Kafka neither."""
 
@@ -119,7 +121,7 @@ def parts_of(address: str) -> tuple[str, str]:
 
 def is_plain(key: str) -> bool:
     """Return whether a key is a relative path whose parts a file system can have as names."""
-    return all(
+    return len(os.fsencode(key)) <= MAX_KEY_BYTES and all(
         part not in ("", ".", "..") and "\0" not in part and len(os.fsencode(part)) <= MAX_NAME_BYTES
         for part in key.split("/")
     )

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import mmap
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,8 @@ MAX_OBJECTS = 2_000_000
 """More objects below an address are no log directory: the listing alone would take long."""
 _ANSWERS = 3
 """How many times an answer is asked for that is damaged, or whose end does not arrive."""
+_MAX_OBJECT_BYTES = 1 << 50
+_PART = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _MAX_REMOVED = 1000
 """The objects that one request removes."""
 _PIECE_BYTES = 16 << 20
@@ -101,7 +104,7 @@ class Bucket:
                 raise answers.no_s3(client.store)
             # A key that ends with a slash marks a directory.
             entries = (each for each in page.get("Contents", ()) if not each["Key"].endswith("/"))
-            found += [self._object(each, prefix) for each in entries]
+            found += [self._object(each, prefix, client) for each in entries]
             if len(found) > MAX_OBJECTS:
                 raise RefusedError(
                     path=self.address(prefix.rstrip("/")),
@@ -110,20 +113,25 @@ class Bucket:
                 )
             if not page.get("IsTruncated"):
                 return found
+            if page["NextContinuationToken"] == token.get("ContinuationToken"):
+                raise answers.no_s3(client.store)  # It would have no end.
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _object(self, entry: dict[str, Any], prefix: str) -> RemoteObject:
-        key = entry["Key"]
+    def _object(self, entry: dict[str, Any], prefix: str, client: Client) -> RemoteObject:
+        key, size_bytes = entry["Key"], int(entry["Size"])
         if not is_plain(key):
             raise RefusedError(
                 path=self.address(prefix.rstrip("/")),
                 problem=f"has the name of no file below it: {shown(key[:300])}",
                 hint="Move that object elsewhere, or pass a prefix without it.",
             )
-        if not entry.get("ETag"):
+        if not 0 <= size_bytes < _MAX_OBJECT_BYTES:
+            raise answers.no_s3(client.store)
+        etag = _canonical(entry.get("ETag", ""))
+        if not etag:
             raise RefusedError(path=self.address(key), problem="has no ETag, so a change of it would not be noticed")
         modified_ns = int(entry["LastModified"].timestamp()) * 1_000_000_000
-        return RemoteObject(key=key, size_bytes=int(entry["Size"]), modified_ns=modified_ns, etag=entry["ETag"])
+        return RemoteObject(key=key, size_bytes=size_bytes, modified_ns=modified_ns, etag=etag)
 
     def read(self, of: RemoteObject, start: int, end: int) -> bytes:
         """Return the bytes between two positions of an object, in one request.
@@ -136,12 +144,13 @@ class Bucket:
             found = client.s3.get_object(
                 Bucket=self.name, Key=of.key, IfMatch=of.etag, Range=f"bytes={start}-{end - 1}", **client.extra
             )
-            data, etag, encryption = _content(client, found)
-            size = str(found.get("ContentRange") or f"/{len(data)}").rpartition("/")[2]
-            # Also from a server that ignores the condition.
-            if (etag, size, len(data)) != (of.etag, str(of.size_bytes), end - start):
+            part = _PART.fullmatch(str(found.get("ContentRange", f"bytes 0-{of.size_bytes - 1}/{of.size_bytes}")))
+            # Also from a server that passes over the condition.
+            if _etag(client, found) != of.etag or (part and part[3] not in ("*", str(of.size_bytes))):
                 raise answers.changed(self.address(of.key))
-            return data, etag, encryption
+            if part is None or (int(part[1]), int(part[2])) != (start, end - 1):
+                raise answers.no_parts(self.address(of.key))
+            return _content(client, found, end - start, self.address(of.key))
 
         return self._intact(of.key, ask) if end - start == of.size_bytes else self._asked(of.key, ask)[0]
 
@@ -150,9 +159,12 @@ class Bucket:
 
         def ask(client: Client) -> tuple[bytes, str, str]:
             found = client.s3.get_object(Bucket=self.name, Key=key, **client.extra)
-            if found["ContentLength"] > max_bytes:
+            data = found["Body"].read(max_bytes + 1)
+            if len(data) > max_bytes:
                 raise RefusedError(path=self.address(key), problem=f"larger than {max_bytes:,} bytes")
-            return _content(client, found)
+            if len(data) != found.get("ContentLength", len(data)):
+                raise BrokenAnswerError(self.address(key))
+            return data, _etag(client, found), str(found.get("ServerSideEncryption", ""))
 
         try:
             return self._intact(key, ask)
@@ -279,17 +291,29 @@ class Bucket:
             return self._clients[os.getpid()]
 
 
-def _content(client: Client, found: dict[str, Any]) -> tuple[bytes, str, str]:
-    """Return the bytes, the ETag and the encryption of an answer that has an object or a part of it."""
-    etag = _etag(client, found)
-    return found["Body"].read(), etag, str(found.get("ServerSideEncryption", ""))
+def _content(client: Client, found: dict[str, Any], size_bytes: int, address: str) -> tuple[bytes, str, str]:
+    """Return the bytes, the ETag and the encryption of an answer that has so many bytes of an object.
+
+    No more is read, whatever the answer says of its length. Raises BrokenAnswerError for fewer or more.
+    """
+    data = found["Body"].read(size_bytes + 1)
+    if len(data) != size_bytes:
+        raise BrokenAnswerError(address)
+    return data, _etag(client, found), str(found.get("ServerSideEncryption", ""))
 
 
 def _etag(client: Client, found: dict[str, Any]) -> str:
     """Return the ETag of an answer. Raises RefusedError for an answer without one, which is not of S3."""
-    if not found.get("ETag"):
+    etag = _canonical(found.get("ETag", ""))
+    if not etag:
         raise answers.no_s3(client.store)
-    return str(found["ETag"])
+    return etag
+
+
+def _canonical(etag: str) -> str:
+    """Return an ETag in quotes: some servers leave them away in one answer, or mark it as weak, and not in another."""
+    bare = etag.removeprefix("W/").strip('"')
+    return f'"{bare}"' if bare else ""
 
 
 def crc_of(data: Bytes) -> int:

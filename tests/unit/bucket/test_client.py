@@ -37,6 +37,10 @@ endpoint_url = ftp://127.0.0.1
 credential_process = PROGRAM
 [profile from-false]
 credential_process = false
+[profile no-program]
+credential_process = /nonexistent
+[profile expired]
+credential_process = EXPIRED
 [profile from-true]
 credential_process = true
 [profile no-authority]
@@ -95,7 +99,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text(PROGRAM)
     program.chmod(stat.S_IRWXU)
     (tmp_path / ".aws").mkdir()
-    (tmp_path / ".aws" / "config").write_text(CONFIG.replace("PROGRAM", str(program)))
+    expired = tmp_path / "expired"
+    expired.write_text(PROGRAM.replace('"SECRET6"', '"SECRET6", "Expiration": "2020-01-01T00:00:00Z"'))
+    expired.chmod(stat.S_IRWXU)
+    config = CONFIG.replace("PROGRAM", str(program)).replace("EXPIRED", str(expired))
+    (tmp_path / ".aws" / "config").write_text(config)
     (tmp_path / ".aws" / "credentials").write_text(CREDENTIALS)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -189,9 +197,9 @@ def test_settings(
         ({"AWS_PROFILE": "missing"}, "there is no profile missing in "),
         (
             {"AWS_PROFILE": "without-services"},
-            "a setting of the profile without-services, or of AWS in the environment",
+            "the profile without-services: The profile is configured to use",
         ),
-        ({"AWS_PROFILE": "bad-endpoint"}, "a setting of the profile bad-endpoint, or of AWS in the environment"),
+        ({"AWS_PROFILE": "bad-endpoint"}, "endpoint_url of the profile bad-endpoint has no http:// or https://"),
         ({"AWS_PROFILE": "ftp"}, "endpoint_url of the profile ftp has no http:// or https://"),
         ({"AWS_PROFILE": "half"}, "a part of the credentials is missing: aws_secret_access_key"),
         ({"AWS_PROFILE": "line-break"}, "the access key id has a line break"),
@@ -199,7 +207,18 @@ def test_settings(
         ({"AWS_PROFILE": "from-false"}, "the credentials of the profile from-false could not be got"),
         ({"AWS_PROFILE": "from-true"}, "credential_process of the profile from-true has printed no credentials"),
         ({"AWS_PROFILE": "sso"}, "the login of the profile sso has ended\nRun: aws sso login --profile sso"),
-        ({"AWS_PROFILE": "role"}, "a setting of the profile role, or of AWS in the environment"),
+        ({"AWS_PROFILE": "role"}, 'the profile role: The source_profile "nobody"'),
+        ({"AWS_PROFILE": "no-program"}, "/nonexistent: No such file or directory\nA setting of AWS names this file"),
+        ({"AWS_PROFILE": "expired"}, "the credentials of the profile expired have expired"),
+        (
+            {
+                "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/r",
+                "AWS_WEB_IDENTITY_TOKEN_FILE": "/nonexistent",
+                "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+            },
+            "/nonexistent: No such file or directory",
+        ),
+        ({"AWS_RETRY_MODE": "bogus"}, "a setting of the profile default, or of AWS in the environment"),
         ({"AWS_CA_BUNDLE": "/nonexistent.pem"}, "AWS_CA_BUNDLE names no file of certificates"),
         (
             {"AWS_ENDPOINT_URL": "127.0.0.1:9000"},
@@ -216,8 +235,9 @@ def test_settings(
         ({"AWS_ACCESS_KEY_ID": "ID0"}, "a part of the credentials is missing: AWS_SECRET_ACCESS_KEY"),
         ({"AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}, "no credentials were found\nSet the credentials"),
         ({"AWS_REQUEST_PAYER": "me"}, "AWS_REQUEST_PAYER is not requester"),
-        ({"AWS_REGION": "no region"}, "a setting of the profile default, or of AWS in the environment"),
-        ({"AWS_MAX_ATTEMPTS": "many"}, "a setting of the profile default, or of AWS in the environment"),
+        ({"AWS_REGION": "no region"}, "'no region' is the name of no region\nCheck AWS_REGION"),
+        ({"AWS_MAX_ATTEMPTS": "many"}, "AWS_MAX_ATTEMPTS is no number"),
+        ({"AWS_ENDPOINT_URL": "http://h/?x=y"}, "AWS_ENDPOINT_URL is no address of a store"),
         ({"AWS_ENDPOINT": "http://h"}, "does not support the setting AWS_ENDPOINT\nSet AWS_ENDPOINT_URL in its place"),
         ({"AWS_ALLOW_HTTP": "true"}, "does not support the setting AWS_ALLOW_HTTP"),
         ({"AWS_SKIP_SIGNATURE": "true"}, "does not support the setting AWS_SKIP_SIGNATURE\nUnset it."),
@@ -274,7 +294,7 @@ def test_a_role_by_a_web_identity(services: Proxy, home: Path, monkeypatch: pyte
     services.meddle = lambda request, ask: Answer(
         403, {}, b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"
     )
-    with pytest.raises(RefusedError, match="cannot be used"):
+    with pytest.raises(RefusedError, match="could not be got: AssumeRoleWithWebIdentity answered AccessDenied"):
         Client("backups")
     services.meddle = lambda request, ask: NO_ANSWER
     with pytest.raises(RefusedError, match=f"could not be got: no answer from {services.url}"):
