@@ -438,10 +438,11 @@ class UnfinishedCopyError(KcompactError):
         again = "Run" if is_interrupted else "Remove the cause, then run"
         listed = some_of(list(map(shown, self.missing)), at_most=_NAMED)
         again += " the same command again: it keeps what is finished."
-        hint = f"A broker does not start on it while it contains .kcompact-copy. {again}"
+        hint = again if self.path.startswith("s3://") else f"{_MARKED} {again}"
         super().__init__(f"{shown(self.path)}: this copy is unfinished, do not use it; missing: {listed}", hint)
 
 
+_MARKED = "A broker does not start on it while it contains .kcompact-copy."
 _NAMED = 5  # A message names at most this many directories.
 
 

@@ -112,10 +112,8 @@ class Client:
         elif response is not None:
             self._has_answered = True
             parsed = response[1]
-            if response[0].raw.status < response[0].status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
-                # botocore has made this of a listing with the status 200 that it cannot parse.
-                if parsed.get("Error", {}).get("Code") == "500":
-                    raise ResponseParserError
+            if response[0].raw.status == HTTPStatus.OK and parsed.get("Error", {}).get("Code") == "500":
+                raise ResponseParserError  # What botocore cannot parse of a listing becomes this code.
             headers = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {})
             has_region = "x-amz-bucket-region" in headers or "Region" in parsed.get("Error", {})
             if 300 <= response[0].status_code < 400 and not has_region:

@@ -37,13 +37,17 @@ class Manifest:
 
     `files` are below the attempt's directory, under their own names. `offsets` are the entries of the partition in the
     checkpoints of a log directory, and `clean_shutdown` is the text of `.kafka_cleanshutdown` there, None without.
-    `recipe`, `source` and `outcome` are what a local copy has in its record: a later run with the same recipe and the
-    same source has nothing to do. `source_etags` are the versions of the objects that the copy was made from.
+    `directories` are those of a complete copy of a log directory, in the manifest of what they share; `is_part` is true
+    in the manifest of each of them. `recipe`, `source` and `outcome` are what a local copy has in its record: a later
+    run with the same recipe and the same source has nothing to do. `source_etags` are the versions of the objects that
+    the copy was made from.
     """
 
     attempt: str
     written_by: str
     files: tuple[StoredFile, ...]
+    directories: tuple[str, ...] = ()
+    is_part: bool = False
     offsets: dict[str, int] = field(default_factory=dict)
     clean_shutdown: str | None = None
     recipe: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +67,7 @@ class Manifest:
             if found.pop("version") != VERSION:
                 raise ValueError("it is of another version of kcompact")
             files = tuple(StoredFile(**each) for each in found.pop("files"))
-            manifest = Manifest(files=files, **found)
+            manifest = Manifest(files=files, directories=tuple(found.pop("directories", ())), **found)
             _require_plain(manifest)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
             why = str(problem) if isinstance(problem, ValueError) else "it has other fields"
@@ -85,7 +89,9 @@ def _require_plain(manifest: Manifest) -> None:
     numbers = [number for file in manifest.files for number in (file.size_bytes, file.mtime_ns, file.crc32c)]
     if any(type(number) is not int or number < 0 for number in (*numbers, *manifest.offsets.values())):
         raise ValueError("a number is none")
-    if any(type(text) is not str for text in (*names, *(file.etag for file in manifest.files))):
+    if type(manifest.is_part) is not bool:
+        raise ValueError("is_part is neither true nor false")
+    if any(type(text) is not str for text in (*names, *manifest.directories, *(file.etag for file in manifest.files))):
         raise ValueError("a name is no text")
     if not isinstance(manifest.clean_shutdown, str | None):
         raise ValueError("clean_shutdown is no text")

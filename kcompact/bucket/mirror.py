@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Manifest
 from kcompact.bucket.mirrored_file import ListedFile, Listing, MirroredFile
 from kcompact.bucket.path import SCHEME, BucketPath, parts_of
-from kcompact.bucket.remote import Bucket, RemoteObject
+from kcompact.bucket.remote import Bucket, RemoteObject, requests
 from kcompact.bucket.scratch import scratch_directory, scratch_errors
 from kcompact.errors import CorruptCheckpointError, KcompactError, LogChangedError, RefusedError
 from kcompact.format.checkpoint import (
@@ -49,6 +49,7 @@ _BESIDE = frozenset(
     }
 )
 """The files beside partitions. All of them decide for each partition, so they are fetched at once."""
+_COPY_AGAIN = "Run the same command again that has made it, or remove the directory and copy the partition again."
 _METADATA = f"{CLUSTER_METADATA_TOPIC}-0"
 
 
@@ -116,7 +117,7 @@ class Mirror:
             objects += beside
             if target.name != _METADATA:
                 objects += bucket.below(above + _METADATA)
-        self._make(bucket, root, objects)
+        self._make(bucket, root, "" if str(target) == "." else str(target), objects)
         return root / key if key else root
 
     def mirrored_or_failed(self, address: str) -> BucketPath:
@@ -140,32 +141,89 @@ class Mirror:
         if failure is not None:
             raise failure
 
-    def _make(self, bucket: Bucket, root: BucketPath, objects: Iterable[RemoteObject]) -> None:
+    def _make(self, bucket: Bucket, root: BucketPath, target: str, objects: Iterable[RemoteObject]) -> None:
         by_key = {each.key: each for each in objects}
-        manifests, attempts = {}, dict[str, list[RemoteObject]]()
+        attempts = dict[str, list[RemoteObject]]()
+        of_manifests = {}
         for each in by_key.values():
             directory, _, file = each.key.rpartition("/")
             if file == MANIFEST:
-                manifests[directory] = self._manifest(bucket, each)
+                of_manifests[directory] = each
             elif ATTEMPT.fullmatch(directory.rpartition("/")[2]):
                 attempts.setdefault(directory, []).append(each)
-        named = {f"{directory}/{MANIFEST}".lstrip("/") for directory in manifests}
+        manifests = self._read_manifests(bucket, root, target, of_manifests)
+        named = {each.key for each in of_manifests.values()}
         for directory, manifest in manifests.items():
-            named |= self._make_by_manifest(bucket, root, directory, manifest, by_key)
             attempts.pop(f"{directory}/{manifest.attempt}".lstrip("/"), None)
+            with self._of_one_directory(root, target, directory):
+                named |= {f"{directory}/{manifest.attempt}/{file.name}".lstrip("/") for file in manifest.files}
+                self._make_by_manifest(bucket, root, directory, manifest, by_key)
         for key, each in by_key.items():
             directory = key.rpartition("/")[0]
             if key in named or directory in attempts:
                 continue
-            if directory in manifests or any(map(ATTEMPT.fullmatch, directory.split("/"))):
+            if directory in of_manifests or any(map(ATTEMPT.fullmatch, directory.split("/"))):
                 self.strays.add(bucket.address(key))
             else:
                 self._add(bucket, root / key, ListedFile(each, each.modified_ns, None))
+        self._require_complete(bucket, root, target, manifests, set(of_manifests))
         self._write_shared(root, manifests)
         for key, those in sorted(attempts.items()):
             address, size_bytes = bucket.address(key), sum(each.size_bytes for each in those)
             self._told.discard(address)
             self.orphans[address] = Orphans(address=address, count=len(those), size_bytes=size_bytes)
+
+    @contextmanager
+    def _of_one_directory(self, root: BucketPath, target: str, directory: str) -> Iterator[None]:
+        """Keep an error of the block for whoever reads the directory, if others are mirrored with it."""
+        self._failures.pop(os.fspath(root / directory), None)
+        try:
+            yield
+        except (CorruptCheckpointError, RefusedError) as problem:
+            if f"{target}/".startswith(f"{directory}/" if directory else ""):
+                raise
+            with scratch_errors():
+                (root / directory).mkdir(parents=True, exist_ok=True)
+            self._failures[os.fspath(root / directory)] = problem
+
+    def _read_manifests(
+        self, bucket: Bucket, root: BucketPath, target: str, objects: Mapping[str, RemoteObject]
+    ) -> dict[str, Manifest]:
+        """Return the manifests of directories, those that can be read. Several are asked for at the same time."""
+        asked = {directory: requests().submit(self._manifest, bucket, of) for directory, of in objects.items()}
+        found = {}
+        for directory, manifest in asked.items():
+            with self._of_one_directory(root, target, directory):
+                found[directory] = manifest.result()
+        return found
+
+    def _require_complete(
+        self, bucket: Bucket, root: BucketPath, target: str, manifests: Mapping[str, Manifest], present: set[str]
+    ) -> None:
+        """Keep an error for each directory that a complete copy lacks, or that does not belong to it.
+
+        Raises RefusedError for a copy of a log directory that is unfinished, if it is what is mirrored.
+        """
+        for directory, manifest in manifests.items():
+            parent, _, name = directory.rpartition("/")
+            around = manifests.get(parent)
+            for each in manifest.directories:
+                below = f"{directory}/{each}".lstrip("/")
+                if below not in present and f"{below}/".startswith(f"{target}/" if target else ""):
+                    with self._of_one_directory(root, target, below):
+                        raise CorruptCheckpointError(
+                            file=bucket.address(below), problem="is gone from this copy", hint=_COPY_AGAIN
+                        )
+            if around is not None and around.directories and name not in around.directories:
+                with self._of_one_directory(root, target, directory):
+                    problem = "does not belong to the copy of a log directory around it"
+                    raise RefusedError(path=bucket.address(directory), problem=problem, hint="Remove it.")
+            if manifest.is_part and parent == target and parent not in present:
+                raise RefusedError(
+                    path=bucket.address(target),
+                    problem="this copy of a log directory is unfinished",
+                    hint="Run the same command again that makes it. Its partitions can be read one by one.",
+                )
 
     def _manifest(self, bucket: Bucket, of: RemoteObject) -> Manifest:
         address = bucket.address(of.key)
@@ -180,11 +238,9 @@ class Mirror:
 
     def _make_by_manifest(
         self, bucket: Bucket, root: BucketPath, directory: str, manifest: Manifest, by_key: dict[str, RemoteObject]
-    ) -> set[str]:
-        """Mirror the files of a manifest; return the keys of their objects."""
-        named = set()
-        with scratch_errors():
-            (root / directory).mkdir(parents=True, exist_ok=True)
+    ) -> None:
+        """Mirror the files of a manifest, or none: raises CorruptCheckpointError if an object is not there."""
+        listed = {}
         for file in manifest.files:
             key = f"{directory}/{manifest.attempt}/{file.name}".lstrip("/")
             remote = by_key.get(key)
@@ -192,11 +248,13 @@ class Mirror:
                 raise CorruptCheckpointError(
                     file=bucket.address(key),
                     problem="is missing" if remote is None else "is not the object that the manifest beside it names",
-                    hint="The copy is damaged. Remove the directory with its manifest, and copy the partition again.",
+                    hint=f"The copy is damaged. {_COPY_AGAIN}",
                 )
-            self._add(bucket, root / directory / file.name, ListedFile(remote, file.mtime_ns, file.crc32c))
-            named.add(key)
-        return named
+            listed[root / directory / file.name] = ListedFile(remote, file.mtime_ns, file.crc32c)
+        with scratch_errors():
+            (root / directory).mkdir(parents=True, exist_ok=True)
+        for path, each in listed.items():
+            self._add(bucket, path, each)
 
     def _add(self, bucket: Bucket, path: BucketPath, listed: ListedFile) -> None:
         local, remote, mtime_ns = os.fspath(path), listed.remote, listed.mtime_ns
@@ -324,16 +382,18 @@ class Mirror:
             if directory.exists():
                 if self.listing(directory) == listing:
                     return
-                self._forget(directory)
+                self.remove(directory)
             bucket = self.bucket(parts_of(str(directory))[0])
             for name, listed in listing.items():
                 self._add(bucket, directory / name, listed)
 
-    def _forget(self, directory: BucketPath) -> None:
+    def remove(self, directory: BucketPath) -> None:
+        """Remove what the scratch has below a directory, and forget what is mirrored there."""
+        below = f"{os.fspath(directory)}/"
         with self._guard:
-            for file in self._files_in(directory):
+            for local in [each for each in self._files if each.startswith(below)]:
+                file = self._files.pop(local)
                 file.settle()
-                del self._files[os.fspath(file.path)]
                 self._count_no_more(file)
         shutil.rmtree(directory, ignore_errors=True)
 

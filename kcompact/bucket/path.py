@@ -11,7 +11,9 @@ from kcompact.readable import shell_word
 
 SCHEME = "s3://"
 SCRATCH_PREFIX = "kcompact-bucket-"
-"""The beginning of the name of a scratch directory. The part of a path behind that name is bucket and key."""
+SCRATCH_RANDOM_BYTES = 6
+"""A scratch directory is named by the prefix and so many bytes in hexadecimal. Behind it are bucket and key."""
+_SCRATCH = re.compile(rf"{SCRATCH_PREFIX}[0-9a-f]{{{2 * SCRATCH_RANDOM_BYTES}}}")
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 MAX_KEY_BYTES = 1024
@@ -36,7 +38,7 @@ class BucketPath(PosixPath):
         """Return the address; the local path of what lies outside of a bucket."""
         parts = self.parts
         for number, part in enumerate(parts):
-            if part.startswith(SCRATCH_PREFIX) and number + 1 < len(parts):
+            if _SCRATCH.fullmatch(part) and number + 1 < len(parts):
                 return SCHEME + "/".join(parts[number + 1 :])
         return super().__str__()
 

@@ -96,6 +96,19 @@ class Bucket:
         """Return the objects directly below a prefix. Raises as `below`."""
         return self._asked(prefix, partial(self._listed, f"{prefix}/" if prefix else "", Delimiter="/"))
 
+    def directories(self, prefix: str) -> list[str]:
+        """Return the names between a prefix and the next slash, of directories so to say. Raises as `below`."""
+        below = f"{prefix}/" if prefix else ""
+
+        def ask(client: Client) -> list[str]:
+            pages = client.s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self.name, Prefix=below, Delimiter="/", **client.extra
+            )
+            found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+            return [name.removeprefix(below).rstrip("/") for name in found]
+
+        return self._asked(prefix, ask)
+
     def _listed(self, prefix: str, client: Client, **parameters: str) -> list[RemoteObject]:
         found, token = list[RemoteObject](), dict[str, str]()
         while True:

@@ -19,14 +19,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, BucketPath, is_address, local_path
+from kcompact.bucket.path import SCHEME, SCRATCH_PREFIX, SCRATCH_RANDOM_BYTES, BucketPath, is_address, local_path
 from kcompact.errors import NotEnoughSpaceError, storage_error, storage_errors
 from kcompact.host.descriptors import closed_after
 from kcompact.host.process_end import undone_at_abrupt_end
 from kcompact.host.user_directories import temporary_directory
 
 _LOCK = ".lock-of-scratch"
-_NAME_BYTES = 6
 _GUARD = threading.Lock()
 _ROOT: dict[int, Path] = {}
 """The scratch directory by process id: a forked child makes its own."""
@@ -95,7 +94,7 @@ copyreg.pickle(BucketPath, _of_a_process)  # type: ignore[arg-type]
 
 def _made(parent: Path) -> Path:
     _sweep(parent)
-    directory = parent / (SCRATCH_PREFIX + secrets.token_hex(_NAME_BYTES))
+    directory = parent / (SCRATCH_PREFIX + secrets.token_hex(SCRATCH_RANDOM_BYTES))
     with needs_scratch_space(), storage_errors(directory):
         directory.mkdir(mode=0o700)
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -88,16 +88,13 @@ def publish(
     """
     names = frozenset(os.listdir(directory)) if names is None else names & frozenset(os.listdir(directory))  # noqa: PTH208
     keys = {name: _below(key, f"{manifest.attempt}/{name}") for name in sorted(names)}
-    manifest_key = _below(key, MANIFEST)
     is_asked = False
     try:
         manifest = _uploaded(bucket, key, directory, manifest, keys, take)
         content = manifest.encoded()
         take(len(content))
         is_asked = True
-        if replaced is not None and published(bucket, key, directory) == replaced:
-            bucket.remove([manifest_key])
-        is_ours = _created(bucket, key, directory, manifest)
+        is_ours = _created(bucket, key, directory, manifest, replaced)
     except BaseException:
         # Without an answer, the manifest may be there, or may still arrive: its files stay. The next run names them.
         if not is_asked:
@@ -110,25 +107,31 @@ def publish(
         _remove(bucket, (_below(key, f"{replaced.attempt}/{file.name}") for file in replaced.files))
 
 
-def _created(bucket: Bucket, key: str, directory: Path, manifest: Manifest) -> bool:
+def _created(bucket: Bucket, key: str, directory: Path, manifest: Manifest, replaced: Manifest | None) -> bool:
     """Create a manifest, and return whether it is the one that is there. Raises StorageError if none is.
+
+    That of a copy that lacks objects is overwritten: at each moment one is there. If two runs do that, the later one
+    leaves its copy, which is the same.
 
     What is there is looked at in any case: a store can lie, and an earlier try of a request can have arrived. It is
     looked at twice before it is believed to be another one: then the files of this one are removed.
     """
     manifest_key, content = _below(key, MANIFEST), manifest.encoded()
+    found = None if replaced is None else published(bucket, key, directory)
     for _ in range(_UPLOADS):
-        is_new = bucket.create(manifest_key, content)
+        # One with this attempt was damaged on its way.
+        if found is not None and (found == replaced or found.attempt == manifest.attempt):
+            bucket.write(manifest_key, content, crc_of(content))
+            is_new = True
+        else:
+            is_new = bucket.create(manifest_key, content)
         found = published(bucket, key, directory)
-        if found is None:
-            continue
-        if found.encoded() == content:
+        if found is not None and found.encoded() == content:
             return True
-        if found.attempt == manifest.attempt:
-            bucket.remove([manifest_key])  # It was damaged on its way.
-        elif not is_new and published(bucket, key, directory) == found:
+        is_other = found is not None and found.attempt != manifest.attempt
+        if is_other and not is_new and published(bucket, key, directory) == found:
             return False
-    raise failed(bucket.address(manifest_key), "was created, and the store does not have it as it was sent")
+    raise failed(bucket.address(manifest_key), "was written, and the store does not have it as it was sent")
 
 
 def _remove(bucket: Bucket, keys: Iterable[str]) -> None:

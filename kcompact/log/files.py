@@ -243,6 +243,11 @@ class BucketFiles(LocalFiles):
 
     directory: BucketPath
 
+    def names(self) -> list[str]:
+        """Return the names in the directory, sorted. Raises OSError, and the error of one that was not mirrored."""
+        MIRROR.require(self.directory)
+        return LocalFiles.names(self)
+
     def __reduce__(self) -> tuple[Callable[..., BucketFiles], tuple[BucketPath, Listing]]:
         return _listed_elsewhere, (self.directory, MIRROR.listing(self.directory))
 

@@ -31,7 +31,8 @@ from kcompact.bucket.upload import (
     published,
     require_conditional_writes,
 )
-from kcompact.errors import NotEnoughSpaceError, storage_errors
+from kcompact.errors import NotEnoughSpaceError, RefusedError, storage_errors
+from kcompact.format.names import parse_directory
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.host.disk import Disk
 from kcompact.log.files import files_in
@@ -75,17 +76,20 @@ class BucketOutput(Output):
         log_dir: Path | None = None,
         max_bytes_per_second: int | None = None,
     ) -> None:
+        self._is_part = log_dir is not None
         name, self._key = parts_of(str(path))
         self._bucket = MIRROR.bucket(name)
         if not _is_mirrored_source(path, directories, log_dir):
-            shutil.rmtree(path, ignore_errors=True)  # What an earlier round of this process has left.
+            MIRROR.remove(path)  # What an earlier round of this process has left.
         super().__init__(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
         # `publish` decides between runs; this only keeps a run from copying what is there already.
         self._names = {each.name for each in self._directories} | ({_SHARED} if log_dir is not None else set())
-        looked_up = self._look_up(sorted(self._names))
+        looked_up = self._look_up(sorted(self._names | {_SHARED}))
         self._published = {name: manifest for name, (manifest, _) in looked_up.items()}
-        if _SHARED in self._published and self._published.keys() != self._names:
+        if _SHARED in self._published and not self._published.keys() >= self._names:
             raise ExistsAlreadyError(path)  # The whole copy of another log directory, or of another state of it.
+        if log_dir is not None:
+            self._require_no_others()
         self._damaged = {name for name, (_, lost) in looked_up.items() if lost}
         """Copies of which objects are gone or others: they are made again."""
 
@@ -101,6 +105,17 @@ class BucketOutput(Output):
 
         found = zip(names, requests().map(look, names), strict=True)
         return {name: each for name, each in found if each is not None}
+
+    def _require_no_others(self) -> None:
+        """Raise RefusedError if the prefix of a complete copy has a partition of another one."""
+        for name in self._bucket.directories(self._key):
+            is_other = parse_directory(name) is not None and name not in self._names
+            if is_other and published(self._bucket, self._key_of(name), self.path / name) is not None:
+                raise RefusedError(
+                    path=self.path / name,
+                    problem="is a partition of another copy",
+                    hint="Pass an --output prefix without it, or remove it.",
+                )
 
     def _key_of(self, name: str) -> str:
         return "/".join(filter(None, (self._key, name)))
@@ -126,7 +141,7 @@ class BucketOutput(Output):
 
     def _require_store(self) -> None:
         """Raise NoConditionalWritesError before anything is uploaded to a store on which runs overwrite each other."""
-        if self._published.keys() - self._damaged != self._names:
+        if not self._published.keys() - self._damaged >= self._names:
             require_conditional_writes(self._bucket, self._key)
 
     @contextmanager
@@ -172,6 +187,7 @@ class BucketOutput(Output):
         return OutputPart(
             address=str(self.path),
             source=source,
+            is_part=self._is_part,
             clean_shutdown=None if self._is_beside_broker else self._clean_shutdown(source),
             max_bytes_per_second=self._throttle.max_bytes_per_second,
         )
@@ -186,6 +202,7 @@ class BucketOutput(Output):
             attempt=new_attempt(),
             written_by=f"kcompact {__version__}",
             files=(),
+            is_part=self._is_part,
             offsets=record.offsets,
             clean_shutdown=None if self._is_beside_broker else self._clean_shutdown(source),
             recipe=record.recipe,
@@ -239,7 +256,13 @@ class BucketOutput(Output):
         if there is not None:
             self._require_same_shared(there)
         if there is None or _SHARED in self._damaged:
-            manifest = Manifest(attempt=new_attempt(), written_by=f"kcompact {__version__}", files=())
+            self._require_no_others()
+            manifest = Manifest(
+                attempt=new_attempt(),
+                written_by=f"kcompact {__version__}",
+                files=(),
+                directories=tuple(record.name for record in records),
+            )
             names = frozenset(LOG_DIR_FILES)
             try:
                 publish(self._bucket, self._key, self.path, manifest, names=names, replaced=there)
@@ -276,6 +299,7 @@ class OutputPart:
 
     address: str
     source: Path
+    is_part: bool
     clean_shutdown: str | None
     max_bytes_per_second: int | None
 
@@ -292,6 +316,7 @@ class _OneDirectory(BucketOutput):
         assert isinstance(path, BucketPath)
         self._shutdown = part.clean_shutdown
         super().__init__(path, [part.source], max_bytes_per_second=part.max_bytes_per_second)
+        self._is_part = part.is_part
 
     def _clean_shutdown(self, source: Path) -> str | None:
         return self._shutdown

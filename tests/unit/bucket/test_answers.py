@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from kcompact.bucket.manifest import MANIFEST
 from kcompact.bucket.mirror import MIRROR
 from tests.support import certificates
 from tests.support.command_line import COMPACT, kcompact
-from tests.support.fault_proxy import NO_ANSWER, Answer, Fault, Proxy, in_front_of
+from tests.support.fault_proxy import NO_ANSWER, Answer, Ask, Fault, Proxy, Request, in_front_of
 from tests.support.s3_server import ENVIRONMENT, free_port
 from tests.unit.bucket.conftest import ONLY_MOTO, Store
 
@@ -196,6 +197,87 @@ def test_an_answer_that_is_damaged_is_asked_for_again(log_dir: Path, store: Stor
         assert len(ran.out) == len(expected) or prefix == "copy"
         assert any(path.endswith(".log") and f"/{prefix}/" in path for path in damaged)
     assert any(path.endswith(MANIFEST) for path in damaged)
+
+
+LISTING = (
+    "<ListBucketResult><Name>backups</Name><IsTruncated>{more}</IsTruncated>{token}<Contents><Key>eu/{key}</Key>"
+    '<LastModified>2024-01-01T00:00:00.000Z</LastModified><ETag>"e"</ETag><Size>{size}</Size></Contents></ListBucketResult>'
+)
+TOKEN = "<NextContinuationToken>A</NextContinuationToken>"
+
+
+@pytest.mark.parametrize(
+    ("listing", "words"),
+    [
+        ({"size": "99999999999999999999"}, NO_S3),
+        ({"size": "-1"}, NO_S3),
+        ({"size": "many"}, "answers, but not as S3 does (ValueError)"),
+        ({"more": "true", "token": TOKEN}, NO_S3),
+        ({"more": "true"}, "answers, but not as S3 does (KeyError)"),
+        ({"key": "d/" * 600 + "x"}, "has the name of no file below it"),
+    ],
+)
+def test_a_listing_that_is_none(listing: dict[str, str], words: str, proxy: Proxy) -> None:
+    body = LISTING.format(**{"more": "false", "token": "", "key": "orders-0/0.log", "size": "1", **listing})
+    proxy.meddle = lambda request, ask: Answer(200, {}, body.encode())
+    ran = kcompact("plan", "s3://backups/eu")
+    assert (ran.code, words in ran.err) == (4, True), ran.err
+    assert len(proxy.requests) < 10
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"Content-Range": "bytes 0-1/2"}, 6, "was replaced or removed since it was listed"),
+        ({"Content-Range": "bytes 7-90/*"}, 4, "does not answer with the part of an object that is asked for (Range)"),
+        ({"Content-Range": "nonsense"}, 4, "does not answer with the part of an object that is asked for (Range)"),
+        ({"ETag": '"other"'}, 6, "was replaced or removed since it was listed"),
+    ],
+)
+def test_a_part_that_was_not_asked_for(
+    change: dict[str, str], code: int, words: str, log_dir: Path, store: Store
+) -> None:
+    address = store.upload(log_dir, "eu")
+
+    def other(request: Request, ask: Ask) -> Answer:
+        answer = ask(request)
+        if not request.path.endswith(".log"):
+            return answer
+        kept = {name: value for name, value in answer.headers.items() if name.lower() not in map(str.lower, change)}
+        return replace(answer, headers=kept | change)
+
+    store.proxy.meddle = other
+    ran = kcompact("keys", f"{address}/orders-0", *COMPACT)
+    assert (ran.code, words in ran.err) == (code, True), ran.err
+
+
+@ONLY_MOTO
+def test_more_than_was_asked_for_is_not_read(log_dir: Path, store: Store, one_try: None) -> None:
+    address = store.upload(log_dir, "eu")
+    store.proxy.change = lambda request, body: body + bytes(1 << 20) if request.path.endswith(".log") else body
+    ran = kcompact("keys", f"{address}/orders-0", *COMPACT)
+    assert (ran.code, "was damaged on its way; run the same command again" in ran.err) == (1, True), ran.err
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize("form", [lambda bare: bare, lambda bare: f'W/"{bare}"'], ids=["no quotes", "weak"])
+def test_etags_in_another_form(form: Callable[[str], str], log_dir: Path, store: Store) -> None:
+    """In listings only, as some servers have it."""
+
+    def other(request: Request, body: bytes) -> bytes:
+        if "list-type" not in request.path:
+            return body
+        return re.sub(rb"<ETag>[^<]*?([0-9a-f]{32})[^<]*</ETag>", lambda found: _tag(form(found[1].decode())), body)
+
+    address = store.upload(log_dir, "eu")
+    store.proxy.change = other
+    assert len(kcompact("records", "--json", f"{address}/orders-0").lines) == 60
+    assert kcompact("clean", address, "--output", store.address("out"), *COMPACT).code == 0
+
+
+def _tag(etag: str) -> bytes:
+    return f"<ETag>{etag.replace(chr(34), '&quot;')}</ETag>".encode()
 
 
 @ONLY_MOTO

@@ -301,6 +301,15 @@ def test_a_role_by_a_web_identity(services: Proxy, home: Path, monkeypatch: pyte
         Client("backups")
 
 
+def test_an_address_of_credentials_is_shown_without_its_password(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "token").write_text("a.b.c")
+    variables = {"AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/r", "AWS_WEB_IDENTITY_TOKEN_FILE": str(home / "token")}
+    _set(monkeypatch, {**variables, "AWS_ENDPOINT_URL_STS": "http://user:pass-word@127.0.0.1:9"})
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    with pytest.raises(RefusedError, match=r"no answer from http://127\.0\.0\.1:9"):
+        Client("backups")
+
+
 def test_the_role_of_a_container(services: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     _set(
         monkeypatch,

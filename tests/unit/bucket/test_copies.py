@@ -183,7 +183,7 @@ def test_a_scratch_that_fills_up_meanwhile(
     address = store.upload(log_dir, "source") if source == "bucket" else log_dir
     target = store.address("copies")
     with disk_in_memory(tmp_path / "small", f"{4 * blocks}k") as small, monkeypatch.context() as patched:
-        patched.setitem(scratch._ROOT, os.getpid(), small / f"{SCRATCH_PREFIX}small")
+        patched.setitem(scratch._ROOT, os.getpid(), small / f"{SCRATCH_PREFIX}0123456789ab")
         patched.setattr(Disk, "of", lambda path: Disk(1 << 40, 4096))
         for name_of_state, empty in (("_files", {}), ("_unused", {}), ("_kept_bytes", 0)):
             patched.setattr(MIRROR, name_of_state, empty)  # What is in this scratch ends with it.
@@ -202,7 +202,7 @@ def test_another_object_in_place_of_one_of_the_manifest(log_dir: Path, store: St
     attempt = _manifest(store, "eu/orders-0").attempt
     store.put(f"eu/orders-0/{attempt}/{0:020d}.log", bytes(567))
     ran = kcompact("verify", store.address("eu"))
-    assert (ran.code, "is not the object that the manifest" in ran.err) == (3, True)
+    assert (ran.code, "is not the object that the manifest" in ran.out) == (3, True)
 
 
 def test_content_that_is_not_the_one_of_the_manifest(log_dir: Path, tmp_path: Path, store: Store) -> None:

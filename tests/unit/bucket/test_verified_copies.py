@@ -194,6 +194,45 @@ def test_a_listing_that_lacks_an_object_once_is_no_loss(log_dir: Path, store: St
 
 
 @ONLY_MOTO
+def test_a_damaged_copy_is_mended_without_a_right_to_remove(log_dir: Path, store: Store) -> None:
+    """At each moment there is a manifest."""
+    assert _copy(log_dir / "orders-0", store).code == 0
+    lost = next(key for key in store.all_keys("eu/") if key.endswith(".log"))
+    store.server.client().delete_object(Bucket=store.bucket, Key=lost)
+    denied = Answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+    manifest = f"eu/orders-0/{MANIFEST}"
+
+    def meddle(request: Request, ask: Ask) -> Answer:
+        assert manifest in store.all_keys()
+        return denied if request.method in ("POST", "DELETE") else ask(request)
+
+    store.proxy.meddle = meddle
+    ran = _copy(log_dir / "orders-0", store)
+    assert ran.code == 0, ran.err
+    assert kcompact("verify", store.address("eu/orders-0"), *COMPACT).code == 0
+
+
+@ONLY_MOTO
+def test_a_prefix_has_one_copy(log_dir: Path, store: Store) -> None:
+    """Chosen partitions of others are in the way of a whole log directory, and the other way round."""
+    other = shutil.copytree(log_dir, log_dir.parent / "other")
+    shutil.rmtree(log_dir / "orders-0")
+    assert _copy(other / "orders-0", store).code == 0
+    before = store.all_keys()
+    ran = _copy(log_dir, store)
+    assert (ran.code, "eu/orders-0: is a partition of another copy" in ran.err) == (4, True), ran.err
+    assert store.all_keys() == before
+    for key in before:
+        store.server.client().delete_object(Bucket=store.bucket, Key=key)
+    assert _copy(log_dir, store).code == 0
+    before = store.all_keys()
+    ran = _copy(other / "orders-0", store)
+    assert (ran.code, "eu: exists already" in ran.err) == (4, True), ran.err
+    assert _copy(log_dir / "audit-0", store).code == 0, "it is there"
+    assert store.all_keys() == before
+
+
+@ONLY_MOTO
 def test_a_damaged_copy_is_kept_until_it_is_replaced(log_dir: Path, store: Store, one_try: None) -> None:
     """If it cannot be uploaded again, what is left of it is still there, and the command says what is wrong."""
     assert _copy(log_dir / "orders-0", store).code == 0
