@@ -85,7 +85,7 @@ def test_the_choice(options: EngineOptions, bytes_to_read: int, machine: Asked, 
 
 @pytest.mark.parametrize("options", [EngineOptions(name="spark"), MASTER, CONF])
 def test_what_is_in_a_bucket_is_not_copied_to_a_directory_on_spark(options: EngineOptions, tmp_path: Path) -> None:
-    place = BucketPath(tmp_path / f"{SCRATCH_PREFIX}1" / "backups" / "orders-0")
+    place = BucketPath(tmp_path / f"{SCRATCH_PREFIX}0123456789ab" / "backups" / "orders-0")
     with ExitStack() as stack:
         engine = Engine(options, stack, bytes_to_read=1, paths=[tmp_path, place], fetches=True)
         with pytest.raises(RefusedError, match="s3://backups/orders-0: is in a bucket"):
