@@ -81,8 +81,8 @@ class Mirror:
         """The attempts that were found, by address."""
         self.manifests: dict[str, Callable[[], bytes]] = {}
         """The manifests that were found, by address: each is read again when it is called."""
-        self._failures: dict[str, KcompactError] = {}
-        """Why an address could not be mirrored, by local path."""
+        self.failures: dict[str, KcompactError] = {}
+        """Why an address or a directory could not be mirrored, by local path."""
         self.strays = set[str]()
         """The addresses of objects beside or below a manifest that it does not name. They are not mirrored."""
         self._told = set[str]()
@@ -130,14 +130,14 @@ class Mirror:
         try:
             path = self.mirrored(address)
         except KcompactError as problem:
-            self._failures[os.fspath(path)] = problem
+            self.failures[os.fspath(path)] = problem
         else:
-            self._failures.pop(os.fspath(path), None)
+            self.failures.pop(os.fspath(path), None)
         return path
 
     def require(self, path: BucketPath) -> None:
         """Raise the error with which `mirrored_or_failed` has ended for a path."""
-        failure = self._failures.get(os.fspath(path))
+        failure = self.failures.get(os.fspath(path))
         if failure is not None:
             raise failure
 
@@ -176,7 +176,7 @@ class Mirror:
     @contextmanager
     def _of_one_directory(self, root: BucketPath, target: str, directory: str) -> Iterator[None]:
         """Keep an error of the block for whoever reads the directory, if others are mirrored with it."""
-        self._failures.pop(os.fspath(root / directory), None)
+        self.failures.pop(os.fspath(root / directory), None)
         try:
             yield
         except (CorruptCheckpointError, RefusedError) as problem:
@@ -184,7 +184,7 @@ class Mirror:
                 raise
             with scratch_errors():
                 (root / directory).mkdir(parents=True, exist_ok=True)
-            self._failures[os.fspath(root / directory)] = problem
+            self.failures[os.fspath(root / directory)] = problem
 
     def _read_manifests(
         self, bucket: Bucket, root: BucketPath, target: str, objects: Mapping[str, RemoteObject]

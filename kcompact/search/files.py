@@ -109,6 +109,8 @@ def _not_mirrored() -> Iterator[FoundFile]:
         yield FoundFile(path=as_path(address), problem=problem)
     for address in sorted(MIRROR.strays):
         yield FoundFile(path=as_path(address), problem="the manifest beside it does not name it, so it is not read")
+    for local, failure in MIRROR.failures.items():
+        yield FoundFile(path=BucketPath(local), problem=str(failure).splitlines()[0])
     for address, content in MIRROR.manifests.items():
         yield FoundFile(path=as_path(address), content=content)
 

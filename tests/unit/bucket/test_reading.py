@@ -447,6 +447,13 @@ def test_a_damaged_directory_leaves_those_beside_it(log_dir: Path, store: Store)
         assert (ran.code, found["audit-0"]) == (3, None), name
         assert f"{lost}: is missing" in found["orders-0"]
     assert kcompact("plan", store.address("eu/audit-0"), *COMPACT).code == 0
+    ran = kcompact("search-key", "--key", "no-such-key", "--json", store.address("eu"))
+    problems = {each["path"]: each["problem"] for each in ran.json["statement"]["files"] if each["problem"]}
+    assert (ran.code, ran.json["statement"]["keys"][0]["outcome"]) == (10, "not-proven")
+    assert "is missing" in problems[store.address("eu/orders-0")]
+    for name in ("gaps", "transactions", "inspect", "records", "compare"):
+        ran = kcompact(name, *([log_dir] if name == "compare" else []), store.address("eu"))
+        assert (ran.code, f"{lost}: is missing" in ran.err + ran.out) == (3, True), name
 
 
 @ONLY_MOTO
