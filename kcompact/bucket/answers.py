@@ -69,7 +69,7 @@ class NoConditionalWritesError(RefusedError):
     def __init__(self, bucket: str) -> None:
         super().__init__(
             path=f"{SCHEME}{bucket}",
-            problem="this store has no conditional writes (If-None-Match: *), which a copy needs; nothing was written",
+            problem="this store has no conditional writes (If-None-Match: *), which a copy needs; there is no copy",
             hint="Copy to a local directory with --output DIR, and upload that with the tools of the store.",
         )
 
@@ -129,6 +129,12 @@ def error_of(problem: Exception, address: str, store: Store) -> KcompactError:
         return found
     if isinstance(problem, exceptions.HTTPClientError | exceptions.ConnectionError | OSError):
         return _error_of_connection(problem, address, store)
+    if isinstance(problem, exceptions.EndpointProviderError | exceptions.ParamValidationError):
+        return RefusedError(
+            path=f"{SCHEME}{store.bucket}",
+            problem=f"the settings of the profile {store.profile} do not fit together ({type(problem).__name__})",
+            hint=store.endpoint_hint,
+        )
     # The client cannot make anything of the answer: a field is missing, or no number.
     return no_s3(store, type(problem).__name__)
 

@@ -30,6 +30,13 @@ from kcompact.errors import KcompactError, RefusedError
 from kcompact.host.installation import how_to_add
 from kcompact.readable import shell_word, shown
 
+_SAY_THE_SETTING = frozenset(
+    {
+        *("InvalidMaxRetryAttemptsError", "InvalidRetryConfigurationError", "InvalidRetryModeError"),
+        *("InvalidS3AddressingStyleError", "InvalidDefaultsMode"),
+    }
+)
+"""Errors of botocore whose own words name the setting, and hold no secret."""
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """The variables that name the store, the first of them first."""
 PAYER = "AWS_REQUEST_PAYER"
@@ -169,6 +176,10 @@ def _settings_errors(bucket: str, session: Any) -> Iterator[None]:
             words = f"{shown(os.fsdecode(problem.filename))}: {problem.strerror}"
             hint = "A setting of AWS names this file, as AWS_WEB_IDENTITY_TOKEN_FILE or credential_process does."
             raise RefusedError(path=path, problem=words, hint=hint) from None
+        if isinstance(problem, exceptions.BotoCoreError) and type(problem).__name__ in _SAY_THE_SETTING:
+            raise RefusedError(
+                path=path, problem=shown(str(problem)), hint=f"See the environment and {files}."
+            ) from None
         found = credentials_error(problem, bucket, _profile(session))
         words = f"a setting of the profile {_profile(session)}, or of AWS in the environment, cannot be used"
         unknown = RefusedError(path=path, problem=f"{words} ({type(problem).__name__})", hint=f"See {files}.")

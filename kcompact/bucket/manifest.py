@@ -1,7 +1,7 @@
 """The manifest of a copied directory: what it consists of, and where its objects are. `docs/bucket.md` has the format.
 
-A directory in a bucket is there when its manifest is: an object that is created once and never replaced. Its files are
-under keys that only the run that wrote them has used.
+A directory in a bucket is there when its manifest is: an object that is created once, and overwritten only by a run
+that mends the same copy. Its files are under keys that only the run that wrote them has used.
 """
 
 from __future__ import annotations
@@ -12,12 +12,25 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kcompact.errors import CorruptCheckpointError
+from kcompact.format.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+from kcompact.format.names import parse_directory
 
 MANIFEST = ".kcompact-manifest.json"
 VERSION = 1
 MAX_MANIFEST_BYTES = 64 << 20
 ATTEMPT = re.compile(r"\.kcompact-[0-9a-f]{16}")
 """The name of the directory that has the files of one attempt to write a copy."""
+_CHECKPOINTS = frozenset(
+    {
+        *(CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT),
+        *(RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +78,21 @@ class Manifest:
         try:
             found = json.loads(content)
             if found.pop("version") != VERSION:
-                raise ValueError("it is of another version of kcompact")
+                raise _OtherVersionError("it is of another version of kcompact")
             files = tuple(StoredFile(**each) for each in found.pop("files"))
             manifest = Manifest(files=files, directories=tuple(found.pop("directories", ())), **found)
             _require_plain(manifest)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
             why = str(problem) if isinstance(problem, ValueError) else "it has other fields"
-            raise CorruptCheckpointError(
-                file=address,
-                problem=f"is no manifest: {why}",
-                hint="Remove it and the directory beside it, and copy the partition again.",
-            ) from None
+            hint = "Remove it and the directory beside it, and copy the partition again."
+            if isinstance(problem, _OtherVersionError):
+                hint = "Use the kcompact that has written it."
+            raise CorruptCheckpointError(file=address, problem=f"is no manifest: {why}", hint=hint) from None
         return manifest
+
+
+class _OtherVersionError(ValueError):
+    """A manifest that another version of kcompact has written."""
 
 
 def _require_plain(manifest: Manifest) -> None:
@@ -89,6 +105,13 @@ def _require_plain(manifest: Manifest) -> None:
     numbers = [number for file in manifest.files for number in (file.size_bytes, file.mtime_ns, file.crc32c)]
     if any(type(number) is not int or number < 0 for number in (*numbers, *manifest.offsets.values())):
         raise ValueError("a number is none")
+    if any(parse_directory(name) is None or "/" in name for name in manifest.directories):
+        raise ValueError("a directory has no name of a partition")
+    if not manifest.offsets.keys() <= _CHECKPOINTS:
+        raise ValueError("an offset is of no checkpoint")
+    if "\\u0000" in json.dumps(asdict(manifest)):
+        raise ValueError("a text has a zero byte")
+    json.dumps(asdict(manifest), ensure_ascii=False).encode()  # Raises ValueError for half a character.
     if type(manifest.is_part) is not bool:
         raise ValueError("is_part is neither true nor false")
     if any(type(text) is not str for text in (*names, *manifest.directories, *(file.etag for file in manifest.files))):

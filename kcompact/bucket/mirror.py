@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Manifest
 from kcompact.bucket.mirrored_file import ListedFile, Listing, MirroredFile
 from kcompact.bucket.path import SCHEME, BucketPath, parts_of
-from kcompact.bucket.remote import Bucket, RemoteObject, requests
+from kcompact.bucket.remote import Bucket, RemoteObject, request_pool
 from kcompact.bucket.scratch import scratch_directory, scratch_errors
 from kcompact.errors import CorruptCheckpointError, KcompactError, LogChangedError, RefusedError
 from kcompact.format.checkpoint import (
@@ -135,8 +135,8 @@ class Mirror:
             self.failures.pop(os.fspath(path), None)
         return path
 
-    def require(self, path: BucketPath) -> None:
-        """Raise the error with which `mirrored_or_failed` has ended for a path."""
+    def require(self, path: Path) -> None:
+        """Raise the error of a path, or of a directory, that could not be mirrored when an address was named."""
         failure = self.failures.get(os.fspath(path))
         if failure is not None:
             raise failure
@@ -168,7 +168,12 @@ class Mirror:
                 self._add(bucket, root / key, ListedFile(each, each.modified_ns, None))
         self._require_complete(bucket, root, target, manifests, set(of_manifests))
         self._write_shared(root, manifests)
+        # What was uploaded for a manifest that cannot be read, or is lost, is no unfinished upload.
+        finished = {f"{parent}/{name}".lstrip("/") for parent, each in manifests.items() for name in each.directories}
+        finished |= of_manifests.keys() - manifests.keys()
         for key, those in sorted(attempts.items()):
+            if key.rpartition("/")[0] in finished:
+                continue
             address, size_bytes = bucket.address(key), sum(each.size_bytes for each in those)
             self._told.discard(address)
             self.orphans[address] = Orphans(address=address, count=len(those), size_bytes=size_bytes)
@@ -190,7 +195,7 @@ class Mirror:
         self, bucket: Bucket, root: BucketPath, target: str, objects: Mapping[str, RemoteObject]
     ) -> dict[str, Manifest]:
         """Return the manifests of directories, those that can be read. Several are asked for at the same time."""
-        asked = {directory: requests().submit(self._manifest, bucket, of) for directory, of in objects.items()}
+        asked = {directory: request_pool().submit(self._manifest, bucket, of) for directory, of in objects.items()}
         found = {}
         for directory, manifest in asked.items():
             with self._of_one_directory(root, target, directory):
@@ -202,14 +207,15 @@ class Mirror:
     ) -> None:
         """Keep an error for each directory that a complete copy lacks, or that does not belong to it.
 
-        Raises RefusedError for a copy of a log directory that is unfinished, if it is what is mirrored.
+        The same for a copy of a log directory that is unfinished. Raises RefusedError if it is what is mirrored.
         """
         for directory, manifest in manifests.items():
             parent, _, name = directory.rpartition("/")
-            around = manifests.get(parent)
+            around = manifests.get(parent) if directory else None
             for each in manifest.directories:
                 below = f"{directory}/{each}".lstrip("/")
-                if below not in present and f"{below}/".startswith(f"{target}/" if target else ""):
+                is_listed = each == _METADATA or f"{below}/".startswith(f"{target}/" if target else "")
+                if below not in present and is_listed:
                     with self._of_one_directory(root, target, below):
                         raise CorruptCheckpointError(
                             file=bucket.address(below), problem="is gone from this copy", hint=_COPY_AGAIN
@@ -217,13 +223,16 @@ class Mirror:
             if around is not None and around.directories and name not in around.directories:
                 with self._of_one_directory(root, target, directory):
                     problem = "does not belong to the copy of a log directory around it"
-                    raise RefusedError(path=bucket.address(directory), problem=problem, hint="Remove it.")
-            if manifest.is_part and parent == target and parent not in present:
-                raise RefusedError(
-                    path=bucket.address(target),
-                    problem="this copy of a log directory is unfinished",
-                    hint="Run the same command again that makes it. Its partitions can be read one by one.",
-                )
+                    hint = f"If it is not needed: aws s3 rm --recursive {shell_word(f'{bucket.address(directory)}/')}"
+                    raise RefusedError(path=bucket.address(directory), problem=problem, hint=hint)
+            is_one_of_it = target != parent and f"{target}/".startswith(f"{parent}/" if parent else "")
+            if manifest.is_part and parent not in present and not is_one_of_it:
+                with self._of_one_directory(root, target, parent):
+                    raise RefusedError(
+                        path=bucket.address(parent),
+                        problem="this copy of a log directory is unfinished",
+                        hint="Run the same command again that makes it. Its partitions can be read one by one.",
+                    )
 
     def _manifest(self, bucket: Bucket, of: RemoteObject) -> Manifest:
         address = bucket.address(of.key)

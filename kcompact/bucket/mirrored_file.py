@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kcompact.bucket.path import BucketPath
-from kcompact.bucket.remote import Bucket, RemoteObject, requests
+from kcompact.bucket.remote import Bucket, RemoteObject, request_pool
 from kcompact.bucket.scratch import scratch_errors
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checksum import crc32c
@@ -125,7 +125,7 @@ class MirroredFile:
                     self._in_flight.remove(flight)
 
         self._in_flight.append(flight)
-        flight.done = requests().submit(run)
+        flight.done = request_pool().submit(run)
         flight.done.add_done_callback(self._drop_cancelled)
         return flight
 

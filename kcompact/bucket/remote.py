@@ -51,7 +51,7 @@ _POOLS: dict[int, ThreadPoolExecutor] = {}
 _POOLS_GUARD = threading.Lock()
 
 
-def requests() -> ThreadPoolExecutor:
+def request_pool() -> ThreadPoolExecutor:
     """Return the threads that send the large requests of this process: few, because each holds what it is answered."""
     with _POOLS_GUARD:
         if os.getpid() not in _POOLS:

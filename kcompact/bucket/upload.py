@@ -20,7 +20,7 @@ from pathlib import Path
 from kcompact.bucket.answers import NoConditionalWritesError, failed
 from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, StoredFile
 from kcompact.bucket.path import BucketPath
-from kcompact.bucket.remote import Bucket, crc_of, requests
+from kcompact.bucket.remote import Bucket, crc_of, request_pool
 from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.host.descriptors import closed_after
 
@@ -166,7 +166,7 @@ def _upload_all(
     bucket: Bucket, directory: BucketPath, keys: Mapping[str, str], take: Callable[[int], None]
 ) -> dict[str, StoredFile]:
     """Upload files, several at a time. After an error nothing is being uploaded any more."""
-    uploads = {name: requests().submit(_upload, bucket, key, directory / name, take) for name, key in keys.items()}
+    uploads = {name: request_pool().submit(_upload, bucket, key, directory / name, take) for name, key in keys.items()}
     try:
         return {name: upload.result() for name, upload in uploads.items()}
     finally:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from kcompact.bucket.mirror import MIRROR
 from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
 from kcompact.cli.json.fields import Document
 from kcompact.cli.json.partitions import WITH_FILES
@@ -15,7 +16,7 @@ from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_sec
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, storage_errors
 from kcompact.log.directory import LogDir
 from kcompact.log.files import LogFile
-from kcompact.plan.discovery import LeftOut, left_out, require_mirrored
+from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes, plan_notes
 from kcompact.plan.walk import Entry, Planner, gravest_exit_code, named_partitions, walk_partitions
@@ -134,7 +135,7 @@ def file_entry(path: Path, *, verify: bool, memory_bytes: int) -> FileEntry:
     """Return the readable contents of a single file, and the error that ended the reading."""
     entry = FileEntry(path=path)
     try:
-        require_mirrored(path)
+        MIRROR.require(path)
         with storage_errors(path):
             entry = replace(entry, size_bytes=path.stat().st_size)
         entry = replace(entry, kind=kind_of(path))

@@ -14,7 +14,7 @@ from pathlib import Path
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, is_address, require_known_store
 from kcompact.bucket.scratch import as_path
-from kcompact.errors import ConfigError, RefusedError
+from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.format import names
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import is_log_dir, is_one_partition, is_partition_directory, partition_directories
@@ -56,14 +56,8 @@ def source_path(path: str | os.PathLike[str]) -> Path:
     if is_address(path):
         return MIRROR.mirrored(str(path))
     found = named_path(path, suggests_address=True)
-    require_mirrored(found)
+    MIRROR.require(found)
     return found
-
-
-def require_mirrored(path: Path) -> None:
-    """Raise the error of a path whose address could not be mirrored when it was named."""
-    if isinstance(path, BucketPath):
-        MIRROR.require(path)
 
 
 def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:
@@ -231,13 +225,14 @@ def _sizes_below(directory: Path, *, at_most: int) -> list[int] | None:
     sizes: list[int] = []
     unread = [directory]
     try:
+        MIRROR.require(directory)
         while unread and len(sizes) + len(unread) <= at_most:
             for entry in os.scandir(unread.pop()):
                 if entry.is_dir(follow_symlinks=False):
                     unread.append(Path(entry.path))
                 else:
                     sizes.append(entry.stat(follow_symlinks=False).st_size)
-    except OSError:
+    except (OSError, KcompactError):
         return None
     return None if unread else sizes
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import (
     ConfigError,
     CorruptDataError,
@@ -33,7 +34,7 @@ from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first, place
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.deletion import plan_at_turn
-from kcompact.plan.discovery import canonical, find_partitions, no_such_topic, require_mirrored
+from kcompact.plan.discovery import canonical, find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import advise_recovery, make_plan, plan_despite_damage
 from kcompact.plan.replicas import Replicas, replica_notes
@@ -192,7 +193,11 @@ def named_partitions(
     unusable = []
     for path in paths:
         try:
-            require_mirrored(path)
+            MIRROR.require(path)
+        except KcompactError as problem:
+            unusable.append(entry.failed(path.absolute(), problem))
+            continue
+        try:
             with storage_errors(path):
                 path.stat()
                 found.update(dict.fromkeys(find_partitions([path], topics=topics)))

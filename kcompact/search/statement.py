@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import RefusedError
-from kcompact.plan.discovery import canonical, no_such_topic, require_mirrored
+from kcompact.plan.discovery import canonical, no_such_topic
 from kcompact.search.files import FoundFile, files_below, has_files
 from kcompact.search.finder import Finder
 from kcompact.search.findings import Findings, Hit, KeyFindings, Place
@@ -114,7 +115,7 @@ def listed(paths: Sequence[Path], topics: Sequence[str] = ()) -> list[FoundFile]
     any file, and if no topic matches.
     """
     for path in paths:
-        require_mirrored(path)
+        MIRROR.require(path)
         if not path.exists() and not path.is_symlink():
             raise RefusedError(path=path, problem="no such file or directory")
         if not has_files(canonical(path)):

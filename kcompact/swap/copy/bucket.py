@@ -21,7 +21,7 @@ from kcompact.bucket.answers import failed
 from kcompact.bucket.manifest import MANIFEST, Manifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, parts_of
-from kcompact.bucket.remote import crc_of, requests
+from kcompact.bucket.remote import crc_of, request_pool
 from kcompact.bucket.scratch import as_path, needs_scratch_space
 from kcompact.bucket.upload import (
     ExistsAlreadyError,
@@ -76,7 +76,6 @@ class BucketOutput(Output):
         log_dir: Path | None = None,
         max_bytes_per_second: int | None = None,
     ) -> None:
-        self._is_part = log_dir is not None
         name, self._key = parts_of(str(path))
         self._bucket = MIRROR.bucket(name)
         if not _is_mirrored_source(path, directories, log_dir):
@@ -86,10 +85,11 @@ class BucketOutput(Output):
         self._names = {each.name for each in self._directories} | ({_SHARED} if log_dir is not None else set())
         looked_up = self._look_up(sorted(self._names | {_SHARED}))
         self._published = {name: manifest for name, (manifest, _) in looked_up.items()}
-        if _SHARED in self._published and not self._published.keys() >= self._names:
-            raise ExistsAlreadyError(path)  # The whole copy of another log directory, or of another state of it.
-        if log_dir is not None:
-            self._require_no_others()
+        whole = self._published.get(_SHARED)
+        self._is_part = log_dir is not None or whole is not None
+        # What the whole copy is to have and lacks is made again.
+        if whole is not None and not self._names <= {*self._published, *whole.directories}:
+            raise ExistsAlreadyError(path)  # It is of another log directory, or of another state of it.
         self._damaged = {name for name, (_, lost) in looked_up.items() if lost}
         """Copies of which objects are gone or others: they are made again."""
 
@@ -103,19 +103,26 @@ class BucketOutput(Output):
                 return None
             return manifest, [self._bucket.address(each) for each in lost_objects(self._bucket, key, manifest)]
 
-        found = zip(names, requests().map(look, names), strict=True)
+        found = zip(names, request_pool().map(look, names), strict=True)
         return {name: each for name, each in found if each is not None}
 
     def _require_no_others(self) -> None:
-        """Raise RefusedError if the prefix of a complete copy has a partition of another one."""
+        """Raise RefusedError if a prefix would have partitions of a whole log directory and others."""
+        if self.log_dir is None and self._is_part:
+            return
         for name in self._bucket.directories(self._key):
-            is_other = parse_directory(name) is not None and name not in self._names
-            if is_other and published(self._bucket, self._key_of(name), self.path / name) is not None:
+            if parse_directory(name) is None or name in self._names:
+                continue
+            other = published(self._bucket, self._key_of(name), self.path / name)
+            if other is not None and (other.is_part or self.log_dir is not None):
+                whole = "an unfinished copy of a log directory" if other.is_part else "another copy"
                 raise RefusedError(
                     path=self.path / name,
-                    problem="is a partition of another copy",
+                    problem=f"is a partition of {whole}",
                     hint="Pass an --output prefix without it, or remove it.",
                 )
+            if other is not None:
+                return  # All of them are chosen partitions.
 
     def _key_of(self, name: str) -> str:
         return "/".join(filter(None, (self._key, name)))
@@ -140,7 +147,8 @@ class BucketOutput(Output):
         return super().__enter__()
 
     def _require_store(self) -> None:
-        """Raise NoConditionalWritesError before anything is uploaded to a store on which runs overwrite each other."""
+        """Raise RefusedError before anything is uploaded to a prefix or a store that cannot take this copy."""
+        self._require_no_others()
         if not self._published.keys() - self._damaged >= self._names:
             require_conditional_writes(self._bucket, self._key)
 

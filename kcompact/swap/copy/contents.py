@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kcompact.bucket.mirror import MIRROR
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, is_forbidden
 from kcompact.format.checkpoint import (
@@ -97,6 +98,7 @@ def read_partition_contents(directory: Path) -> PartitionContents:
     """
     files, left_out = [], []
     is_metadata = directory.name == METADATA_DIRECTORY
+    MIRROR.require(directory)
     with OpenDirectory(directory) as opened:
         present = opened.names()
         for name in sorted(present):

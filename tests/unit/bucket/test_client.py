@@ -11,6 +11,7 @@ import pytest
 
 from kcompact.bucket.client import Client
 from kcompact.bucket.mirror import MIRROR
+from kcompact.bucket.remote import Bucket
 from kcompact.errors import RefusedError
 from tests.support.command_line import kcompact
 from tests.support.fault_proxy import NO_ANSWER, Answer, Proxy, in_front_of
@@ -41,6 +42,14 @@ credential_process = false
 credential_process = /nonexistent
 [profile expired]
 credential_process = EXPIRED
+[profile bad-style]
+credential_process = PROGRAM
+s3 =
+  addressing_style = wrong
+[profile accelerate]
+credential_process = PROGRAM
+s3 =
+  use_accelerate_endpoint = true
 [profile from-true]
 credential_process = true
 [profile no-authority]
@@ -218,7 +227,9 @@ def test_settings(
             },
             "/nonexistent: No such file or directory",
         ),
-        ({"AWS_RETRY_MODE": "bogus"}, "a setting of the profile default, or of AWS in the environment"),
+        ({"AWS_RETRY_MODE": "bogus"}, 'Invalid value provided to "mode": "bogus"'),
+        ({"AWS_MAX_ATTEMPTS": "0"}, 'Value provided to "max_attempts": 0'),
+        ({"AWS_PROFILE": "bad-style"}, "S3 addressing style wrong is invalid"),
         ({"AWS_CA_BUNDLE": "/nonexistent.pem"}, "AWS_CA_BUNDLE names no file of certificates"),
         (
             {"AWS_ENDPOINT_URL": "127.0.0.1:9000"},
@@ -254,6 +265,12 @@ def test_a_setting_that_cannot_be_used(variables: dict[str, str], words: str, mo
     assert "secret" not in str(caught.value).replace("aws_secret", "").replace("AWS_SECRET", "").replace(
         "the secret", ""
     )
+
+
+def test_settings_that_do_not_fit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    _set(monkeypatch, {"AWS_PROFILE": "accelerate", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    with pytest.raises(RefusedError, match="the settings of the profile accelerate do not fit together"):
+        Bucket("backups").below("")
 
 
 @pytest.mark.parametrize("text", ["no section\n", "[profile w]\na = 1\n[profile w]\nb = 2\n[broken\n"])

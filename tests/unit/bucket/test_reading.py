@@ -419,6 +419,17 @@ def test_a_listing_of_several_pages(store: Store) -> None:
         b"[]",
         b"{",
         b'{"version": 2}',
+        *(
+            b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [], %s}' % field
+            for field in (
+                b'"directories": ["../../evil-0"]',
+                b'"directories": ["evil"]',
+                b'"directories": ["a\\u0000-0"]',
+                b'"offsets": {"../../evil": 1}',
+                b'"clean_shutdown": "\\ud800"',
+                b'"is_part": 1',
+            )
+        ),
         b'{"version": 1, "attempt": "../x", "written_by": "", "files": []}',
         b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [{"name": "../../evil", '
         b'"size_bytes": 1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}]}',
@@ -478,6 +489,27 @@ def test_what_a_complete_copy_lacks_is_named(log_dir: Path, tmp_path: Path, stor
 
 
 @ONLY_MOTO
+def test_files_of_a_manifest_that_cannot_be_read_are_no_unfinished_upload(log_dir: Path, store: Store) -> None:
+    """Nobody is told to remove them."""
+    assert kcompact("clean", log_dir, "--output", store.address("eu"), *COMPACT).code == 0
+    store.put(f"eu/orders-0/{MANIFEST}", b'{"version": 2}')
+    ran = kcompact("plan", store.address("eu"), *COMPACT)
+    assert (ran.code, "aws s3 rm" in ran.err) == (3, False), ran.err
+    assert "Use the kcompact that has written it." in ran.err
+
+
+@ONLY_MOTO
+def test_a_path_of_several_that_cannot_be_mirrored_is_an_error(log_dir: Path, store: Store) -> None:
+    """Also if its files say that it is a log directory, which may have no partition."""
+    store.put("bad/meta.properties", b"version=1\n")
+    store.put("bad/orders-0", b"")
+    store.put("bad/orders-0/x", b"")
+    for paths in ([store.address("bad")], [store.address("bad"), log_dir]):
+        ran = kcompact("plan", *paths, *COMPACT)
+        assert (ran.code, "others are below its name" in ran.err) == (4, True), ran.err
+
+
+@ONLY_MOTO
 def test_an_unfinished_copy_of_a_log_directory_is_refused(
     log_dir: Path, tmp_path: Path, store: Store, one_try: None
 ) -> None:
@@ -491,6 +523,8 @@ def test_an_unfinished_copy_of_a_log_directory_is_refused(
         ran = kcompact(*arguments, store.address("eu"), *COMPACT)
         assert (ran.code, "eu: this copy of a log directory is unfinished" in ran.err) == (4, True), ran.err
     assert kcompact("plan", store.address("eu/orders-0"), *COMPACT).code == 0
+    ran = kcompact("search-key", "--key", "no-such-key", f"s3://{store.bucket}")
+    assert (ran.code, "unfinished" in ran.out + ran.err) == (10, True)
     assert kcompact("clean", log_dir, "--output", store.address("eu"), *COMPACT).code == 0
     assert kcompact("plan", store.address("eu"), *COMPACT).code == 0
 

@@ -17,7 +17,7 @@ from kcompact.bucket.mirror import MIRROR
 from kcompact.plan.discovery import find_partitions
 from tests.support.command_line import COMPACT, Ran, command, kcompact
 from tests.support.copies import read_files
-from tests.support.fault_proxy import Answer, Ask, Request
+from tests.support.fault_proxy import NO_ANSWER, Answer, Ask, Request
 from tests.support.patience import PATIENCE_S
 from tests.unit.bucket.conftest import ONLY_MOTO, Store
 
@@ -210,6 +210,56 @@ def test_a_damaged_copy_is_mended_without_a_right_to_remove(log_dir: Path, store
     ran = _copy(log_dir / "orders-0", store)
     assert ran.code == 0, ran.err
     assert kcompact("verify", store.address("eu/orders-0"), *COMPACT).code == 0
+
+
+@ONLY_MOTO
+def test_a_partition_of_a_complete_copy_that_is_gone_is_uploaded_again(log_dir: Path, store: Store) -> None:
+    """Its manifest, or all of it; by the command that has made the copy, or for this partition alone."""
+    assert _copy(log_dir, store).code == 0
+    for keys, source in (([f"eu/orders-0/{MANIFEST}"], ""), (None, ""), (None, "orders-0")):
+        for key in keys or store.all_keys("eu/orders-0/"):
+            store.server.client().delete_object(Bucket=store.bucket, Key=key)
+        ran = kcompact("plan", store.address("eu"), *COMPACT)
+        assert (ran.code, "eu/orders-0: is gone from this copy" in ran.err) == (3, True)
+        assert "aws s3 rm" not in ran.err, "what is left of it is no unfinished upload"
+        ran = _copy(log_dir / source, store)
+        assert ran.code == 0, ran.err
+        assert kcompact("plan", store.address("eu"), *COMPACT).code == 0
+
+
+@ONLY_MOTO
+def test_a_copy_at_the_top_of_a_bucket(log_dir: Path, store: Store) -> None:
+    for _ in range(2):
+        assert kcompact("clean", log_dir, "--output", f"s3://{store.bucket}", *COMPACT).code == 0
+        assert kcompact("plan", f"s3://{store.bucket}", *COMPACT).code == 0
+        assert kcompact("plan", f"s3://{store.bucket}/orders-0", *COMPACT).code == 0
+
+
+@ONLY_MOTO
+def test_chosen_partitions_do_not_go_into_an_unfinished_copy(log_dir: Path, store: Store, one_try: None) -> None:
+    store.proxy.meddle = lambda request, ask: NO_ANSWER if _is_put(request, f"orders-0/{MANIFEST}") else ask(request)
+    assert _copy(log_dir, store).code == 1
+    store.proxy.meddle = lambda request, ask: ask(request)
+    before = store.all_keys()
+    ran = _copy(log_dir / "orders-0", store)
+    assert (ran.code, "eu/audit-0: is a partition of an unfinished copy" in ran.err) == (4, True), ran.err
+    assert store.all_keys() == before
+    assert _copy(log_dir, store).code == 0
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize("place", ["-future", "-stray"])
+def test_a_damaged_directory_that_is_copied_as_it_is(place: str, log_dir: Path, store: Store, tmp_path: Path) -> None:
+    name = f"audit-0.{'0' * 32}{place}"
+    shutil.copytree(log_dir / "audit-0", log_dir / name)
+    assert _copy(log_dir, store).code == 0
+    lost = next(key for key in store.all_keys(f"eu/{name}/") if key.endswith(".log"))
+    store.server.client().delete_object(Bucket=store.bucket, Key=lost)
+    for target in (tmp_path / "fetched", store.address("to")):
+        ran = kcompact("clean", store.address("eu"), "--output", target, *COMPACT)
+        assert (ran.code, f"{lost}: is missing" in ran.err) == (3, True), ran.err
+        assert "is a complete copy" not in ran.out
+    assert "0 B" not in kcompact("plan", store.address("eu"), *COMPACT).err
 
 
 @ONLY_MOTO
