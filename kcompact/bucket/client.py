@@ -12,6 +12,7 @@ import re
 import ssl
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,6 +87,7 @@ class Client:
             ) from None
         session = botocore.session.Session()
         with _settings_errors(bucket, session):
+            session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
             _require_certificates(session.get_config_variable("ca_bundle"), bucket)
             region = os.environ.get("AWS_REGION") or session.get_config_variable("region") or _DEFAULT_REGION
             session.set_config_variable("region", region)
@@ -138,6 +140,14 @@ def _made(session: Any, bucket: str) -> Any:
         name = f"endpoint_url of the profile {_profile(session)}"
         hint = f"Set {name} as https://HOST or http://HOST:PORT."
         raise RefusedError(path=f"{SCHEME}{bucket}", problem=f"{name} has no http:// or https://", hint=hint) from None
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """Return what has read the model of S3, which takes most of the time: all clients of a process share it."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 @contextmanager

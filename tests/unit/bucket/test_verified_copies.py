@@ -107,9 +107,9 @@ def test_a_store_that_keeps_nothing_is_named(
 @pytest.mark.parametrize(
     ("source", "is_complete", "place", "change"),
     [
-        ("orders-0", True, "eu/orders-0/", "gone"),
+        pytest.param("orders-0", True, "eu/orders-0/", "gone", marks=pytest.mark.slow),
         ("orders-0", True, "eu/orders-0/", "other"),
-        ("", False, "eu/orders-0/", "gone"),
+        pytest.param("", False, "eu/orders-0/", "gone", marks=pytest.mark.slow),
         ("", True, "eu/orders-0/", "other"),
         ("", True, "eu/.kcompact-", "gone"),
     ],
@@ -248,7 +248,7 @@ def test_chosen_partitions_do_not_go_into_an_unfinished_copy(log_dir: Path, stor
 
 
 @ONLY_MOTO
-@pytest.mark.parametrize("place", ["-future", "-stray"])
+@pytest.mark.parametrize("place", ["-future", pytest.param("-stray", marks=pytest.mark.slow)])
 def test_a_damaged_directory_that_is_copied_as_it_is(place: str, log_dir: Path, store: Store, tmp_path: Path) -> None:
     name = f"audit-0.{'0' * 32}{place}"
     shutil.copytree(log_dir / "audit-0", log_dir / name)
@@ -430,7 +430,7 @@ def test_a_store_whose_etags_are_no_checksums_is_read_twice(log_dir: Path, store
 
 
 @ONLY_MOTO
-@pytest.mark.parametrize(("times", "code"), [(0, 0), (2, 0), (1000, 1)])
+@pytest.mark.parametrize(("times", "code"), [(0, 0), pytest.param(2, 0, marks=pytest.mark.slow), (1000, 1)])
 def test_what_is_written_to_a_store_whose_etags_are_no_checksums_is_read(
     times: int, code: int, log_dir: Path, store: Store, tmp_path: Path
 ) -> None:

@@ -163,7 +163,14 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("command", LIMITED)
-@pytest.mark.parametrize(("limit", "kib"), [("-v", 250_000), ("-v", 180_000), ("-d", 110_000)])
+@pytest.mark.parametrize(
+    ("limit", "kib"),
+    [
+        ("-v", 250_000),
+        pytest.param("-v", 180_000, marks=pytest.mark.slow),
+        pytest.param("-d", 110_000, marks=pytest.mark.slow),
+    ],
+)
 def test_the_default_leaves_room_below_the_limits_of_the_process(
     command: str, limit: str, kib: int, large: Path
 ) -> None:
