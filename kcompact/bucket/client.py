@@ -38,9 +38,9 @@ _SAY_THE_SETTING = frozenset(
     }
 )
 """Errors of botocore whose own words name the setting, and hold no secret."""
-ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """The variables that name the store, the first of them first."""
-PAYER = "AWS_REQUEST_PAYER"
+_PAYER = "AWS_REQUEST_PAYER"
 _DEFAULT_REGION = "us-east-1"
 MAX_RETRIES = 8
 _CONNECT_TIMEOUT_S = 10
@@ -78,7 +78,7 @@ class Client:
 
     def __init__(self, bucket: str) -> None:
         """Read the settings, and find the credentials. Raises RefusedError for a setting that is wrong or missing."""
-        require_usable_settings(os.environ, bucket)
+        _require_usable_settings(os.environ, bucket)
         try:
             import botocore.session
         except ImportError:
@@ -97,10 +97,10 @@ class Client:
         named_by = ""
         if not _OF_AWS.fullmatch(urlsplit(url).hostname or ""):
             of_profile = f"endpoint_url of the profile {_profile(session)}"
-            named_by = next((name for name in ENDPOINTS if os.environ.get(name)), of_profile)
-            require_url(named_by, url, bucket)
+            named_by = next((name for name in _ENDPOINTS if os.environ.get(name)), of_profile)
+            _require_url(named_by, url, bucket)
         self.store = Store(bucket=bucket, url=url, named_by=named_by, region=region, profile=_profile(session))
-        self.extra = {"RequestPayer": "requester"} if os.environ.get(PAYER) else {}
+        self.extra = {"RequestPayer": "requester"} if os.environ.get(_PAYER) else {}
         self._has_answered = False
         self.s3.meta.events.register_first("needs-retry.s3", self._give_up_early)
 
@@ -116,7 +116,7 @@ class Client:
         from botocore.parsers import ResponseParserError
 
         if caught_exception is not None:
-            if is_final(caught_exception, has_answered=self._has_answered):
+            if _is_final(caught_exception, has_answered=self._has_answered):
                 raise caught_exception
         elif response is not None:
             self._has_answered = True
@@ -137,9 +137,7 @@ def _made(session: Any, bucket: str) -> Any:
     except ValueError as problem:
         if "endpoint" not in str(problem).lower():
             raise
-        name = f"endpoint_url of the profile {_profile(session)}"
-        hint = f"Set {name} as https://HOST or http://HOST:PORT."
-        raise RefusedError(path=f"{SCHEME}{bucket}", problem=f"{name} has no http:// or https://", hint=hint) from None
+        raise _no_url(f"endpoint_url of the profile {_profile(session)}", bucket) from None
 
 
 @cache
@@ -153,47 +151,43 @@ def _loader(data_path: str | None) -> Any:
 @contextmanager
 def _settings_errors(bucket: str, session: Any) -> Iterator[None]:
     """Raise each error of the settings as an error of kcompact. The library's own words can quote a secret."""
-    from botocore import exceptions
-
     try:
         yield
     except KcompactError:
         raise
     except Exception as problem:
-        path, files = f"{SCHEME}{bucket}", " or ".join(_settings_files())
-        if isinstance(problem, exceptions.ProfileNotFound):
-            words = f"there is no profile {shown(str(problem.kwargs['profile']))} in {files}"
-            raise RefusedError(path=path, problem=words, hint="Check AWS_PROFILE.") from None
-        if isinstance(problem, exceptions.ConfigParseError):
-            problem_file = shown(str(problem.kwargs.get("path", files)))
-            raise RefusedError(
-                path=path, problem=f"the file of AWS settings {problem_file} cannot be parsed", hint="Mend that file."
-            ) from None
-        if origin := origin_of(problem):
-            words = f"the credentials of the profile {_profile(session)} could not be got: no answer from {origin}"
-            raise RefusedError(path=path, problem=words, hint=CREDENTIALS_HINT) from None
-        if isinstance(problem, exceptions.InvalidRegionError):
-            region = shown(str(session.get_config_variable("region")))
-            words = f"'{region}' is the name of no region"
-            raise RefusedError(path=path, problem=words, hint="Check AWS_REGION, and region in the profile.") from None
-        if isinstance(problem, exceptions.ClientError):
-            code = problem.response.get("Error", {}).get("Code", "")
-            words = f"the credentials of the profile {_profile(session)} could not be got: {problem.operation_name}"
-            raise RefusedError(
-                path=path, problem=f"{words} answered {shown(str(code))}", hint=CREDENTIALS_HINT
-            ) from None
-        if isinstance(problem, OSError) and problem.filename:
-            words = f"{shown(os.fsdecode(problem.filename))}: {problem.strerror}"
-            hint = "A setting of AWS names this file, as AWS_WEB_IDENTITY_TOKEN_FILE or credential_process does."
-            raise RefusedError(path=path, problem=words, hint=hint) from None
-        if isinstance(problem, exceptions.BotoCoreError) and type(problem).__name__ in _SAY_THE_SETTING:
-            raise RefusedError(
-                path=path, problem=shown(str(problem)), hint=f"See the environment and {files}."
-            ) from None
-        found = credentials_error(problem, bucket, _profile(session))
-        words = f"a setting of the profile {_profile(session)}, or of AWS in the environment, cannot be used"
-        unknown = RefusedError(path=path, problem=f"{words} ({type(problem).__name__})", hint=f"See {files}.")
-        raise found or unknown from None
+        raise _settings_error(problem, bucket, session) from None
+
+
+def _settings_error(problem: Exception, bucket: str, session: Any) -> RefusedError:
+    from botocore import exceptions
+
+    profile, files = _profile(session), " or ".join(_settings_files())
+    not_got = f"the credentials of the profile {profile} could not be got"
+    if isinstance(problem, exceptions.ProfileNotFound):
+        words, hint = f"there is no profile {shown(str(problem.kwargs['profile']))} in {files}", "Check AWS_PROFILE."
+    elif isinstance(problem, exceptions.ConfigParseError):
+        file = shown(str(problem.kwargs.get("path", files)))
+        words, hint = f"the file of AWS settings {file} cannot be parsed", "Mend that file."
+    elif origin := origin_of(problem):
+        words, hint = f"{not_got}: no answer from {origin}", CREDENTIALS_HINT
+    elif isinstance(problem, exceptions.InvalidRegionError):
+        words = f"'{shown(str(session.get_config_variable('region')))}' is the name of no region"
+        hint = "Check AWS_REGION, and region in the profile."
+    elif isinstance(problem, exceptions.ClientError):
+        code = shown(str(problem.response.get("Error", {}).get("Code", "")))
+        words, hint = f"{not_got}: {problem.operation_name} answered {code}", CREDENTIALS_HINT
+    elif isinstance(problem, OSError) and problem.filename:
+        words = f"{shown(os.fsdecode(problem.filename))}: {problem.strerror}"
+        hint = "A setting of AWS names this file, as AWS_WEB_IDENTITY_TOKEN_FILE or credential_process does."
+    elif isinstance(problem, exceptions.BotoCoreError) and type(problem).__name__ in _SAY_THE_SETTING:
+        words, hint = shown(str(problem)), f"See the environment and {files}."
+    elif found := credentials_error(problem, bucket, profile):
+        return found
+    else:
+        words = f"a setting of the profile {profile}, or of AWS in the environment, cannot be used"
+        words, hint = f"{words} ({type(problem).__name__})", f"See {files}."
+    return RefusedError(path=f"{SCHEME}{bucket}", problem=words, hint=hint)
 
 
 def _profile(session: Any) -> str:
@@ -201,6 +195,8 @@ def _profile(session: Any) -> str:
 
 
 def _require_credentials(session: Any, bucket: str) -> None:
+    from botocore.exceptions import NoCredentialsError
+
     try:
         credentials = session.get_credentials()
     except ValueError:  # What it has printed is no JSON, or lacks a field.
@@ -210,7 +206,7 @@ def _require_credentials(session: Any, bucket: str) -> None:
             hint=f"See what it prints: aws configure export-credentials --profile {shell_word(_profile(session))}",
         ) from None
     if credentials is None:
-        raise RefusedError(path=f"{SCHEME}{bucket}", problem="no credentials were found", hint=CREDENTIALS_HINT)
+        raise NoCredentialsError
     for value, name in zip(credentials.get_frozen_credentials()[:3], _CREDENTIALS, strict=True):
         if value and not (value.isascii() and value.isprintable()):
             problem = f"the {name} has a line break or another character that none has"
@@ -231,7 +227,7 @@ def _require_certificates(file: str | None, bucket: str) -> None:
         ) from None
 
 
-def is_final(problem: Exception, *, has_answered: bool) -> bool:
+def _is_final(problem: Exception, *, has_answered: bool) -> bool:
     """Return whether an error of the connection stays: the host is unknown, not trusted, or nothing listens there."""
     from botocore import exceptions
 
@@ -242,7 +238,7 @@ def is_final(problem: Exception, *, has_answered: bool) -> bool:
     return False
 
 
-def require_usable_settings(environment: MutableMapping[str, str], bucket: str) -> None:
+def _require_usable_settings(environment: MutableMapping[str, str], bucket: str) -> None:
     """Remove empty variables of AWS, which count as not set, and raise RefusedError for one that cannot be used.
 
     No value is in the error: it can be a secret.
@@ -258,27 +254,28 @@ def require_usable_settings(environment: MutableMapping[str, str], bucket: str) 
         if name.startswith("AWS_") and not value.isprintable():
             problem = f"{name} has a line break or another character that cannot be printed"
             raise RefusedError(path=address, problem=problem, hint="Set it again, without that character.")
-    if environment.get(PAYER, "requester") != "requester":
-        raise RefusedError(path=address, problem=f"{PAYER} is not requester", hint="Set it to requester, or unset it.")
+    if environment.get(_PAYER, "requester") != "requester":
+        raise RefusedError(path=address, problem=f"{_PAYER} is not requester", hint="Set it to requester, or unset it.")
     if not environment.get("AWS_MAX_ATTEMPTS", "1").isdigit():
         raise RefusedError(
             path=address, problem="AWS_MAX_ATTEMPTS is no number", hint="Set it to a number, or unset it."
         )
-    for name in ENDPOINTS:
+    for name in _ENDPOINTS:
         if name in environment:
-            require_url(name, environment[name], bucket)
+            _require_url(name, environment[name], bucket)
 
 
-def require_url(name: str, url: str, bucket: str) -> None:
+def _require_url(name: str, url: str, bucket: str) -> None:
     """Raise RefusedError if the value of a setting is no address of a store."""
     if not url.startswith(("http://", "https://")):
-        problem = "has no http:// or https://"
-    elif not _is_address(url):
-        problem = "is no address of a store"
-    else:
-        return
+        raise _no_url(name, bucket)
+    if not _is_address(url):
+        raise _no_url(name, bucket, "is no address of a store")
+
+
+def _no_url(name: str, bucket: str, why: str = "has no http:// or https://") -> RefusedError:
     hint = f"Set {name} as https://HOST or http://HOST:PORT."
-    raise RefusedError(path=f"{SCHEME}{bucket}", problem=f"{name} {problem}", hint=hint)
+    return RefusedError(path=f"{SCHEME}{bucket}", problem=f"{name} {why}", hint=hint)
 
 
 def _is_address(url: str) -> bool:

@@ -12,12 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kcompact.errors import CorruptCheckpointError
-from kcompact.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-)
+from kcompact.format.checkpoint import OFFSET_CHECKPOINTS
 from kcompact.format.names import parse_directory
 
 MANIFEST = ".kcompact-manifest.json"
@@ -25,12 +20,6 @@ VERSION = 1
 MAX_MANIFEST_BYTES = 64 << 20
 ATTEMPT = re.compile(r"\.kcompact-[0-9a-f]{16}")
 """The name of the directory that has the files of one attempt to write a copy."""
-_CHECKPOINTS = frozenset(
-    {
-        *(CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT),
-        *(RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +96,11 @@ def _require_plain(manifest: Manifest) -> None:
         raise ValueError("a number is none")
     if any(parse_directory(name) is None or "/" in name for name in manifest.directories):
         raise ValueError("a directory has no name of a partition")
-    if not manifest.offsets.keys() <= _CHECKPOINTS:
+    if not manifest.offsets.keys() <= set(OFFSET_CHECKPOINTS):
         raise ValueError("an offset is of no checkpoint")
-    if "\\u0000" in json.dumps(asdict(manifest)):
+    texts = json.dumps(asdict(manifest), ensure_ascii=False).encode()  # Raises ValueError for half a character.
+    if b"\\u0000" in texts:
         raise ValueError("a text has a zero byte")
-    json.dumps(asdict(manifest), ensure_ascii=False).encode()  # Raises ValueError for half a character.
     if type(manifest.is_part) is not bool:
         raise ValueError("is_part is neither true nor false")
     if any(type(text) is not str for text in (*names, *manifest.directories, *(file.etag for file in manifest.files))):

@@ -22,13 +22,7 @@ from kcompact.bucket.path import SCHEME, BucketPath, parts_of
 from kcompact.bucket.remote import Bucket, RemoteObject, request_pool
 from kcompact.bucket.scratch import scratch_directory, scratch_errors
 from kcompact.errors import CorruptCheckpointError, KcompactError, LogChangedError, RefusedError
-from kcompact.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-    build_offset_checkpoint,
-)
+from kcompact.format.checkpoint import OFFSET_CHECKPOINTS, build_offset_checkpoint
 from kcompact.format.names import (
     BOOTSTRAP_CHECKPOINT,
     CLUSTER_METADATA_TOPIC,
@@ -42,12 +36,7 @@ from kcompact.readable import shell_word
 
 KEPT_BYTES = 4 << 30
 """What the scratch keeps of objects that are not in use, at most."""
-_BESIDE = frozenset(
-    {
-        *(CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT),
-        *(REPLICATION_OFFSET_CHECKPOINT, BOOTSTRAP_CHECKPOINT, CLEAN_SHUTDOWN_FILE, META_PROPERTIES),
-    }
-)
+_BESIDE = frozenset({*OFFSET_CHECKPOINTS, BOOTSTRAP_CHECKPOINT, CLEAN_SHUTDOWN_FILE, META_PROPERTIES})
 """The files beside partitions. All of them decide for each partition, so they are fetched at once."""
 _COPY_AGAIN = "Run the same command again that has made it, or remove the directory and copy the partition again."
 _METADATA = f"{CLUSTER_METADATA_TOPIC}-0"

@@ -90,51 +90,57 @@ class Bucket:
 
         Raises RefusedError for a name that is no plain path and for more than MAX_OBJECTS, StorageError.
         """
-        return self._asked(prefix, partial(self._listed, f"{prefix}/" if prefix else ""))
+        return self._asked(prefix, partial(self._listed, prefix))
 
     def beside(self, prefix: str) -> list[RemoteObject]:
         """Return the objects directly below a prefix. Raises as `below`."""
-        return self._asked(prefix, partial(self._listed, f"{prefix}/" if prefix else "", Delimiter="/"))
+        return self._asked(prefix, partial(self._listed, prefix, Delimiter="/"))
 
     def directories(self, prefix: str) -> list[str]:
-        """Return the names between a prefix and the next slash, of directories so to say. Raises as `below`."""
-        below = f"{prefix}/" if prefix else ""
+        """Return the names that keys have between a prefix and the next slash. Raises StorageError, RefusedError."""
 
         def ask(client: Client) -> list[str]:
-            pages = client.s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self.name, Prefix=below, Delimiter="/", **client.extra
-            )
-            found = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
-            return [name.removeprefix(below).rstrip("/") for name in found]
+            pages = self._pages(prefix, client, Delimiter="/")
+            found = (each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ()))
+            return [name.rstrip("/").rpartition("/")[2] for name in found]
 
         return self._asked(prefix, ask)
 
     def _listed(self, prefix: str, client: Client, **parameters: str) -> list[RemoteObject]:
-        found, token = list[RemoteObject](), dict[str, str]()
-        while True:
-            page = client.s3.list_objects_v2(Bucket=self.name, Prefix=prefix, **parameters, **token, **client.extra)
-            if "Name" not in page:
-                raise answers.no_s3(client.store)
+        found = list[RemoteObject]()
+        for page in self._pages(prefix, client, **parameters):
             # A key that ends with a slash marks a directory.
             entries = (each for each in page.get("Contents", ()) if not each["Key"].endswith("/"))
             found += [self._object(each, prefix, client) for each in entries]
             if len(found) > MAX_OBJECTS:
                 raise RefusedError(
-                    path=self.address(prefix.rstrip("/")),
+                    path=self.address(prefix),
                     problem=f"has more than {MAX_OBJECTS:,} objects",
                     hint="Pass the prefix of one log directory, or of one partition.",
                 )
+        return found
+
+    def _pages(self, prefix: str, client: Client, **parameters: str) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a listing. Unlike botocore's paginator it ends early for no answer of a server."""
+        parameters |= {"Bucket": self.name, "Prefix": f"{prefix}/" if prefix else ""}
+        token = ""
+        while True:
+            page = client.s3.list_objects_v2(**parameters, **client.extra)
+            if "Name" not in page:
+                raise answers.no_s3(client.store)
+            yield page
             if not page.get("IsTruncated"):
-                return found
-            if page["NextContinuationToken"] == token.get("ContinuationToken"):
+                return
+            before, token = token, page["NextContinuationToken"]
+            if token == before:
                 raise answers.no_s3(client.store)  # It would have no end.
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+            parameters["ContinuationToken"] = token
 
     def _object(self, entry: dict[str, Any], prefix: str, client: Client) -> RemoteObject:
         key, size_bytes = entry["Key"], int(entry["Size"])
         if not is_plain(key):
             raise RefusedError(
-                path=self.address(prefix.rstrip("/")),
+                path=self.address(prefix),
                 problem=f"has the name of no file below it: {shown(key[:300])}",
                 hint="Move that object elsewhere, or pass a prefix without it.",
             )

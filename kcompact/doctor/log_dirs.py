@@ -23,6 +23,7 @@ from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptCheckpointError, CorruptDataError, KcompactError
 from kcompact.format.checkpoint import (
+    BROKER_CHECKPOINTS,
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -34,7 +35,7 @@ from kcompact.format.properties import META_PROPERTIES, PARTITION_METADATA, Meta
 from kcompact.host.access import why_not_writable
 from kcompact.host.disk import Disk
 from kcompact.host.other_processes import is_suspended
-from kcompact.log.directory import BROKER_CHECKPOINTS, LogDir, is_log_dir, read_log_dir
+from kcompact.log.directory import LogDir, is_log_dir, read_log_dir
 from kcompact.log.files import read_file
 from kcompact.log.lock import LOCK_NAME, holder_in_words, lock_holder
 

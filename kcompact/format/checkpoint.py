@@ -39,6 +39,10 @@ CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
+"""The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
+OFFSET_CHECKPOINTS = (*BROKER_CHECKPOINTS, CLEANER_OFFSET_CHECKPOINT)
+"""The checkpoints of a log directory: an offset for each of its partitions."""
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 CHECKPOINT_VERSION = 0

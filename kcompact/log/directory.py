@@ -28,6 +28,7 @@ from kcompact.errors import (
 )
 from kcompact.format import index
 from kcompact.format.checkpoint import (
+    BROKER_CHECKPOINTS,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -66,9 +67,6 @@ _SEGMENT_NAME = re.compile(r"[0-9].*\.log(\.deleted)?", re.DOTALL)
 _MOST_NOTED = 20
 
 Value = TypeVar("Value")
-
-BROKER_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
-"""The checkpoints that only a broker writes. kcompact writes `cleaner-offset-checkpoint` beside a copied partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

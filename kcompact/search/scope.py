@@ -15,6 +15,7 @@ from kcompact.config.metadata_log import (
     read_topic_id,
 )
 from kcompact.errors import KcompactError
+from kcompact.format.checkpoint import BROKER_CHECKPOINTS
 from kcompact.format.names import (
     CLUSTER_METADATA_TOPIC,
     DirectoryKind,
@@ -23,7 +24,7 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import META_PROPERTIES
-from kcompact.log.directory import BROKER_CHECKPOINTS, is_log_dir, is_running
+from kcompact.log.directory import is_log_dir, is_running
 
 _LOG_DIR_FILES = frozenset({META_PROPERTIES, *BROKER_CHECKPOINTS})
 

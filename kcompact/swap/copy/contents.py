@@ -13,8 +13,8 @@ from kcompact.bucket.mirror import MIRROR
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, is_forbidden
 from kcompact.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
 )
 from kcompact.format.names import (
     BOOTSTRAP_CHECKPOINT,
@@ -28,15 +28,14 @@ from kcompact.format.names import (
     parse_metadata_snapshot_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import FileIdentity, require_regular
 from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import DELETED, SWAP
 
 LOG_DIR_FILES = (
-    *BROKER_CHECKPOINTS,
-    CLEANER_OFFSET_CHECKPOINT,
+    *OFFSET_CHECKPOINTS,
     BOOTSTRAP_CHECKPOINT,
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES,

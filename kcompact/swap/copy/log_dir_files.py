@@ -9,6 +9,7 @@ from pathlib import Path
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     build_offset_checkpoint,
@@ -16,7 +17,7 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.names import TopicPartition
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
-from kcompact.log.directory import BROKER_CHECKPOINTS, PartitionLog
+from kcompact.log.directory import PartitionLog
 from kcompact.log.files import read_file
 from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.attributes import copy_status, give_to_owner
@@ -26,8 +27,6 @@ from kcompact.swap.copy.marker import Record
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
-
-_CHECKPOINTS = (*BROKER_CHECKPOINTS, CLEANER_OFFSET_CHECKPOINT)
 
 
 def offsets_of(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, int]:
@@ -56,7 +55,7 @@ def write_whole(log_dir: Path, output: OpenDirectory, records: Sequence[Record],
         entries = _entries(records, CLEANER_OFFSET_CHECKPOINT)
         _remove_others(output, {*present, CLEANER_OFFSET_CHECKPOINT} if entries else present)
         for name in LOG_DIR_FILES:
-            if is_beside_broker and name in _CHECKPOINTS:
+            if is_beside_broker and name in OFFSET_CHECKPOINTS:
                 if read := _entries(records, name):
                     model = source if name in present else None
                     write_small_file(output, name, _checkpoint(read), mode=0o644, source=model)
@@ -86,7 +85,7 @@ def write_chosen(
     `.kafka_cleanshutdown` is written if all the log directories have it, but not beside a running broker.
     Without `meta.properties` no broker starts on the output, which would take the other partitions for empty ones.
     """
-    checkpoints = {name: _entries(records, name) for name in _CHECKPOINTS}
+    checkpoints = {name: _entries(records, name) for name in OFFSET_CHECKPOINTS}
     _remove_others(output, {name for name, entries in checkpoints.items() if entries})
     with ExitStack() as stack:
         sources = [stack.enter_context(OpenDirectory(log_dir, follow=True)) for log_dir in log_dirs]
