@@ -14,6 +14,20 @@ from typing import Any
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checkpoint import OFFSET_CHECKPOINTS
 from kcompact.format.names import parse_directory
+from kcompact.format.sealed_json import (
+    ANYTHING,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TIME,
+    Document,
+    listed,
+    mapped,
+    optional,
+    sealed,
+    unsealed,
+)
 
 MANIFEST = ".kcompact-manifest.json"
 VERSION = 1
@@ -59,41 +73,49 @@ class Manifest:
 
     def encoded(self) -> bytes:
         """Return the bytes of the manifest."""
-        return (json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n").encode()
+        return sealed(_FIELDS.write(self))
 
     @staticmethod
     def parse(content: bytes, *, address: str) -> Manifest:
         """Return a manifest. Raises CorruptCheckpointError for anything that kcompact does not write."""
         try:
-            found = json.loads(content)
-            if found.pop("version") != VERSION:
-                raise _OtherVersionError("it is of another version of kcompact")
-            files = tuple(StoredFile(**each) for each in found.pop("files"))
-            manifest = Manifest(files=files, directories=tuple(found.pop("directories", ())), **found)
+            manifest = _FIELDS.read(unsealed(content))
             _require_plain(manifest)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-            why = str(problem) if isinstance(problem, ValueError) else "it has other fields"
+        except (ValueError, RecursionError) as problem:
+            is_of_other = str(problem) == _OTHER_VERSION
             hint = "Remove it and the directory beside it, and copy the partition again."
-            if isinstance(problem, _OtherVersionError):
-                hint = "Use the kcompact that has written it."
-            raise CorruptCheckpointError(file=address, problem=f"is no manifest: {why}", hint=hint) from None
+            hint = "Use the kcompact that has written it." if is_of_other else hint
+            raise CorruptCheckpointError(file=address, problem=f"is no manifest: {problem}", hint=hint) from None
         return manifest
 
 
-class _OtherVersionError(ValueError):
-    """A manifest that another version of kcompact has written."""
+_OTHER_VERSION = "it is of another version of kcompact"
+_FILE = Document(StoredFile, name=TEXT, size_bytes=NUMBER, mtime_ns=TIME, crc32c=NUMBER, etag=TEXT)
+_FIELDS = Document(
+    Manifest,
+    version=VERSION,
+    other_version=_OTHER_VERSION,
+    attempt=TEXT,
+    written_by=TEXT,
+    files=listed(_FILE),
+    directories=listed(TEXT),
+    is_part=FLAG,
+    offsets=mapped(NUMBER),
+    clean_shutdown=optional(TEXT),
+    recipe=OBJECT,
+    outcome=OBJECT,
+    source=ANYTHING,
+    source_etags=mapped(TEXT),
+)
 
 
 def _require_plain(manifest: Manifest) -> None:
-    """Raise ValueError if a name leads elsewhere, or a number is none."""
+    """Raise ValueError if a name leads elsewhere, or a text cannot be written."""
     if not ATTEMPT.fullmatch(manifest.attempt):
         raise ValueError("its attempt is no name of an attempt")
     names = [file.name for file in manifest.files]
     if len(set(names)) != len(names) or any("/" in name or name in ("", ".", "..") for name in names):
         raise ValueError("a file has no plain name")
-    numbers = [number for file in manifest.files for number in (file.size_bytes, file.mtime_ns, file.crc32c)]
-    if any(type(number) is not int or number < 0 for number in (*numbers, *manifest.offsets.values())):
-        raise ValueError("a number is none")
     if any(parse_directory(name) is None or "/" in name for name in manifest.directories):
         raise ValueError("a directory has no name of a partition")
     if not manifest.offsets.keys() <= set(OFFSET_CHECKPOINTS):
@@ -101,9 +123,3 @@ def _require_plain(manifest: Manifest) -> None:
     texts = json.dumps(asdict(manifest), ensure_ascii=False).encode()  # Raises ValueError for half a character.
     if b"\\u0000" in texts:
         raise ValueError("a text has a zero byte")
-    if type(manifest.is_part) is not bool:
-        raise ValueError("is_part is neither true nor false")
-    if any(type(text) is not str for text in (*names, *manifest.directories, *(file.etag for file in manifest.files))):
-        raise ValueError("a name is no text")
-    if not isinstance(manifest.clean_shutdown, str | None):
-        raise ValueError("clean_shutdown is no text")

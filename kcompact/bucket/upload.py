@@ -22,7 +22,7 @@ from kcompact.bucket.answers import NoConditionalWritesError, failed
 from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, StoredFile
 from kcompact.bucket.path import BucketPath
 from kcompact.bucket.remote import Bucket, crc_of, request_pool
-from kcompact.errors import KcompactError, RefusedError, storage_errors
+from kcompact.errors import CorruptCheckpointError, KcompactError, RefusedError, storage_errors
 from kcompact.host.descriptors import closed_after
 
 _UPLOADS = 3
@@ -118,17 +118,21 @@ def _created(bucket: Bucket, key: str, directory: Path, manifest: Manifest, repl
     looked at twice before it is believed to be another one: then the files of this one are removed.
     """
     manifest_key, content = _below(key, MANIFEST), manifest.encoded()
-    found = None if replaced is None else published(bucket, key, directory)
+    may_overwrite = replaced is not None and published(bucket, key, directory) == replaced
     for _ in range(_UPLOADS):
-        # One with this attempt was damaged on its way.
-        if found is not None and (found == replaced or found.attempt == manifest.attempt):
+        is_new = may_overwrite or bucket.create(manifest_key, content)
+        if may_overwrite:
             bucket.write(manifest_key, content, crc_of(content))
-            is_new = True
-        else:
-            is_new = bucket.create(manifest_key, content)
-        found = published(bucket, key, directory)
+        try:
+            found = published(bucket, key, directory)
+        except CorruptCheckpointError:
+            if not is_new:
+                raise
+            may_overwrite = True  # It was damaged on its way.
+            continue
         if found is not None and found.encoded() == content:
             return True
+        may_overwrite = found is not None and found == replaced
         is_other = found is not None and found.attempt != manifest.attempt
         if is_other and not is_new and published(bucket, key, directory) == found:
             return False

@@ -22,6 +22,7 @@ from kcompact.bucket.path import local_path
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.config.settings import config_fields
 from kcompact.errors import KcompactError, RefusedError, storage_errors
+from kcompact.format.sealed_json import sealed, unsealed
 from kcompact.host import turns
 from kcompact.host.machine import clock_ms
 from kcompact.host.user_directories import state_directory
@@ -32,7 +33,6 @@ from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, limit_of
 from kcompact.swap.recovery_end import RecoveryReport
-from kcompact.swap.sealed_json import sealed, unsealed
 from kcompact.wording import worded
 
 NAME = "journal.jsonl"

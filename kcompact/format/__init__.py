@@ -19,6 +19,7 @@ Imports: `errors`.
     java_values        numbers, booleans and lists as Java reads them from text
     messages/          records of Kafka's internal topics and control records, decoded by their schemas
     block              kcompact's own blocks, which the stages of a cleaning exchange
+    sealed_json        kcompact's own JSON with a checksum: fields are declared once, for writing and strict reading
 
 The functions are pure: no path, no clock, no logging. `docs/formats.md` describes every format.
 """

@@ -17,7 +17,6 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only
     keep_replaced    the directory of `--keep-replaced`, and its hard links to the files that a cleaning replaces
     kept_manifest    the manifest of these links
     restore          puts kept segments back
-    sealed_json      JSON with a checksum: its fields are declared once, for the writer and for the strict reader
     identity         binds a manifest to its partition
     foreign          finishes or undoes what a broker's interrupted cleaning has left
     foreign_result   judges the log that this leaves

@@ -18,11 +18,11 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
+from kcompact.format.sealed_json import NUMBER, TEXT, Document, optional
 from kcompact.log.directory import partition_by_name
 from kcompact.log.files import read_file
 from kcompact.log.lock import LogDirLock
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.sealed_json import NUMBER, TEXT, Document, optional
 
 Parsed = TypeVar("Parsed")
 

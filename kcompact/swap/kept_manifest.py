@@ -21,10 +21,10 @@ from kcompact.format.names import (
     log_name,
     parse_file_name,
 )
+from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, Value, listed, optional, sealed, unsealed
 from kcompact.log.files import read_file
 from kcompact.swap.identity import IDENTITY, PartitionIdentity
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.sealed_json import NUMBER, TEXT, TIME, Document, Value, listed, optional, sealed, unsealed
 
 MANIFEST = "kept.json"
 MAX_BYTES = 64 << 20

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_bases, parse_file_name, parse_file_names
 from kcompact.format.properties import encode_uuid
+from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
 from kcompact.log.files import FileIdentity
 from kcompact.swap.identity import IDENTITY, PartitionIdentity
-from kcompact.swap.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
 
 NAME = "manifest.json"
 MAX_BYTES = 16 << 20

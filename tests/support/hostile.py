@@ -36,7 +36,7 @@ from kcompact.config.layers import topic_config
 from kcompact.config.metadata_log import ORIGIN, dynamic_config, read_cluster_metadata
 from kcompact.config.settings import Override, TopicOverrides, parse_override
 from kcompact.errors import CorruptCheckpointError, KcompactError, UnexpectedError
-from kcompact.format import index, properties
+from kcompact.format import index, properties, sealed_json
 from kcompact.format.batch import parse_batches, read_records
 from kcompact.format.checkpoint import parse_leader_epochs, parse_offset_checkpoint
 from kcompact.format.messages.cluster_metadata import read_record
@@ -50,7 +50,7 @@ from kcompact.log.inflate import Buffers
 from kcompact.log.transactions import PackedTable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
-from kcompact.swap import manifest, sealed_json
+from kcompact.swap import manifest
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.marker import CopyMarker, Record, Subject
 from kcompact.swap.identity import PartitionIdentity

@@ -86,6 +86,9 @@ def copy_problems(objects: Objects, prefix: str, directory: str, expected: Expec
     content = objects.get(f"{place}/{MANIFEST}")
     if content is None:
         return [f"{place} has no manifest"]
+    body, _, checksum = content.rpartition(b',"crc32c":')
+    if checksum != b"%d}\n" % _crc(body):
+        return [f"{place} has a manifest with another checksum"]
     try:
         manifest = json.loads(content)
         named = {each["name"]: (each["size_bytes"], each["crc32c"]) for each in manifest["files"]}

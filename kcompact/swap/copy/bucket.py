@@ -231,9 +231,10 @@ class BucketOutput(Output):
                 )
             except ExistsAlreadyError:
                 # Another attempt of a task, or the same command, can have won: then the copy is there.
-                theirs = published(self._bucket, self._key_of(name), self.path / name)
-                if theirs is None or theirs == replaced or _made_from(theirs) != _made_from(manifest):
+                theirs, lost = self._look_up([name]).get(name, (None, []))
+                if theirs is None or _made_from(theirs) != _made_from(manifest):
                     raise
+                _require_objects(lost)
         except BaseException:
             self._marker.forget(name)
             raise
@@ -295,8 +296,7 @@ class BucketOutput(Output):
         for record in records:
             path = self.path / record.name
             manifest, lost = found.get(record.name, (None, [str(path / MANIFEST)]))
-            if lost:
-                raise failed(lost[0], "is gone, or another object, since it was uploaded")
+            _require_objects(lost)
             if manifest is not None and _made_from(manifest)[:3] != (record.recipe, record.offsets, record.source):
                 raise ExistsAlreadyError(path)
 
@@ -337,6 +337,12 @@ class _OneDirectory(BucketOutput):
     ) -> None:
         super().__exit__(kind, error, trace)
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _require_objects(lost: Sequence[str]) -> None:
+    """Raise StorageError if a copy lacks objects."""
+    if lost:
+        raise failed(lost[0], "is gone, or another object, since it was uploaded")
 
 
 def _made_from(manifest: Manifest) -> tuple[object, ...]:

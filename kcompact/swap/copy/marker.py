@@ -17,10 +17,10 @@ from typing import Any
 
 from kcompact.errors import CorruptCheckpointError, RefusedError
 from kcompact.format.properties import META_PROPERTIES
+from kcompact.format.sealed_json import ANYTHING, Document, Kept, sealed, unsealed
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
-from kcompact.swap.sealed_json import ANYTHING, Document, Kept, sealed, unsealed
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
 

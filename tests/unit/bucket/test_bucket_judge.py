@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kafka.record.util import calc_crc32c
 
+from kcompact.format.sealed_json import sealed
 from tests.support.command_line import Ran
 from tests.support.fault_proxy import Answer, Request
 from tests.support.s3_server import SECRET
@@ -45,7 +46,7 @@ def _copy(**changed: Any) -> dict[str, bytes]:
     files = [{"name": name, "size_bytes": len(data), "crc32c": calc_crc32c(data)} for name, data in FILES.items()]
     manifest = {"attempt": ATTEMPT, "files": files, "offsets": OFFSETS} | changed
     stored = {f"{PLACE}/{ATTEMPT}/{name}": data for name, data in FILES.items()}
-    return {**stored, f"{PLACE}/{MANIFEST}": json.dumps(manifest).encode()}
+    return {**stored, f"{PLACE}/{MANIFEST}": sealed(manifest)}
 
 
 def _files_with(field: str, value: object) -> list[dict[str, Any]]:
@@ -68,6 +69,8 @@ def test_a_right_copy_has_no_problem() -> None:
         _copy() | {f"{PLACE}/{ATTEMPT}/{INDEX}": b"x"},
         _copy() | {f"{PLACE}/{MANIFEST}": b"<html>"},
         _copy() | {f"{PLACE}/{MANIFEST}": b"{}"},
+        _copy() | {f"{PLACE}/{MANIFEST}": sealed({"attempt": ATTEMPT})},
+        _copy() | {f"{PLACE}/{MANIFEST}": _copy()[f"{PLACE}/{MANIFEST}"].replace(b"offsets", b"offsetz")},
         _copy(attempt=".kcompact-fedcba9876543210"),
         _copy(attempt="."),
         _copy(offsets={}),

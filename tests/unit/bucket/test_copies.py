@@ -21,6 +21,7 @@ from kcompact.bucket.path import SCRATCH_PREFIX, BucketPath
 from kcompact.bucket.scratch import as_path
 from kcompact.bucket.upload import new_attempt, publish
 from kcompact.errors import NotEnoughSpaceError, RefusedError
+from kcompact.format.sealed_json import sealed
 from kcompact.host.disk import Disk
 from kcompact.host.throttle import Throttle
 from kcompact.plan.discovery import find_partitions
@@ -211,9 +212,10 @@ def test_content_that_is_not_the_one_of_the_manifest(log_dir: Path, tmp_path: Pa
     manifest = json.loads(
         store.server.client().get_object(Bucket=store.bucket, Key=f"eu/orders-0/{MANIFEST}")["Body"].read()
     )
+    del manifest["crc32c"]
     for each in manifest["files"]:
         each["crc32c"] ^= each["name"].endswith(".log")
-    store.put(f"eu/orders-0/{MANIFEST}", json.dumps(manifest).encode())
+    store.put(f"eu/orders-0/{MANIFEST}", sealed(manifest))
     code, said = _clean(address, "--output", tmp_path / "fetched")
     assert (code, "not the one in the manifest" in said) == (3, True)
 

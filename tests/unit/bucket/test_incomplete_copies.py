@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kcompact.bucket.manifest import MANIFEST
 from kcompact.bucket.path import SCRATCH_PREFIX
+from kcompact.format.sealed_json import sealed
 from tests.support.command_line import COMPACT, command, kcompact
 from tests.support.fault_proxy import Fault
 from tests.support.patience import PATIENCE_S
@@ -59,7 +60,7 @@ def test_what_a_complete_copy_lacks_is_named(log_dir: Path, tmp_path: Path, stor
 def test_files_of_a_manifest_that_cannot_be_read_are_no_unfinished_upload(log_dir: Path, store: Store) -> None:
     """Nobody is told to remove them."""
     assert kcompact("clean", log_dir, "--output", store.address("eu"), *COMPACT).code == 0
-    store.put(f"eu/orders-0/{MANIFEST}", b'{"version": 2}')
+    store.put(f"eu/orders-0/{MANIFEST}", sealed({"version": 2}))
     ran = kcompact("plan", store.address("eu"), *COMPACT)
     assert (ran.code, "aws s3 rm" in ran.err) == (3, False), ran.err
     assert "Use the kcompact that has written it." in ran.err

@@ -9,16 +9,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from kcompact.bucket import mirror, mirrored_file
-from kcompact.bucket.manifest import MANIFEST
+from kcompact.bucket.manifest import MANIFEST, Manifest, StoredFile
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.mirrored_file import WHOLE_BYTES, MirroredFile
 from kcompact.bucket.path import BucketPath
 from kcompact.errors import CleaningAbortedError, CorruptCheckpointError, LogChangedError
 from kcompact.format.batch import Record, build
+from kcompact.format.sealed_json import sealed, unsealed
 from kcompact.log.files import LogFile, files_in
 from kcompact.plan.discovery import find_partitions
 from tests.support import replica_logs
@@ -411,31 +413,34 @@ def test_a_listing_of_several_pages(store: Store) -> None:
     assert len(find_partitions([store.address("eu")])) == 2100
 
 
+FILE = {"name": "a", "size_bytes": 1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}
+RIGHT = Manifest(attempt=".kcompact-0123456789abcdef", written_by="", files=(StoredFile(**FILE),)).encoded()  # type: ignore[arg-type]
+"""A manifest whose object is not there."""
+FIELDS = cast(dict[str, Any], unsealed(RIGHT))
+WRONG: list[dict[str, Any]] = [
+    {"directories": ["../../evil-0"]},
+    {"directories": ["evil"]},
+    {"directories": ["a\0-0"]},
+    {"directories": 1},
+    {"offsets": {"../../evil": 1}},
+    {"offsets": {"cleaner-offset-checkpoint": "1"}},
+    {"clean_shutdown": "\ud800"},
+    {"is_part": 1},
+    {"attempt": "../x"},
+    {"recipe": []},
+    {"files": [{**FILE, "name": "../../evil"}]},
+    {"files": [{**FILE, "size_bytes": -1}]},
+    {"files": [FILE, FILE]},
+]
+
+
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"[]",
-        b"{",
-        b'{"version": 2}',
-        *(
-            b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [], %s}' % field
-            for field in (
-                b'"directories": ["../../evil-0"]',
-                b'"directories": ["evil"]',
-                b'"directories": ["a\\u0000-0"]',
-                b'"offsets": {"../../evil": 1}',
-                b'"clean_shutdown": "\\ud800"',
-                b'"is_part": 1',
-            )
-        ),
-        b'{"version": 1, "attempt": "../x", "written_by": "", "files": []}',
-        b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [{"name": "../../evil", '
-        b'"size_bytes": 1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}]}',
-        b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [{"name": "a", '
-        b'"size_bytes": -1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}]}',
-        b'{"version": 1, "attempt": ".kcompact-0123456789abcdef", "written_by": "", "files": [{"name": "a", '
-        b'"size_bytes": 1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}]}',
+        *(b"", b"[]", b"{", b"{}", RIGHT[:-2], RIGHT.replace(b'"x"', b'"y"', 1)),
+        *(sealed(document) for document in ({"version": 2}, {"version": "1"}, {"version": 1})),
+        *(sealed({**FIELDS, **changed}) for changed in WRONG),
+        RIGHT,
     ],
 )
 def test_a_manifest_that_is_none(content: bytes, store: Store) -> None:

@@ -79,7 +79,8 @@ def _require_local_copy(store: Store, source: Path, tmp_path: Path) -> None:
 
 @ONLY_MOTO
 @pytest.mark.parametrize(
-    ("faulty", "name"), [(_loses, ".log"), (_damages, ".log"), (_loses, MANIFEST), (_damages, ".index")]
+    ("faulty", "name"),
+    [(_loses, ".log"), (_damages, ".log"), (_loses, MANIFEST), (_damages, MANIFEST), (_damages, ".index")],
 )
 def test_an_object_that_is_not_stored_as_it_was_sent_is_sent_again(
     faulty: Callable[[int, str], Meddle], name: str, log_dir: Path, store: Store, tmp_path: Path
@@ -136,6 +137,47 @@ def test_a_finished_copy_that_lacks_an_object_is_uploaded_again(
     assert lost.rpartition("/")[0] not in attempts
     if not source:
         _require_local_copy(store, log_dir, tmp_path)
+
+
+@ONLY_MOTO
+def test_a_damaged_copy_is_not_taken_for_that_of_another_writer(log_dir: Path, store: Store) -> None:
+    """If the look at its manifest, before anything is uploaded, was answered that it is not there."""
+    assert _copy(log_dir / "orders-0", store).code == 0
+    lost = next(key for key in store.all_keys("eu/") if key.endswith(".log"))
+    store.put(lost, b"x")
+    before, asked = store.all_keys(), list[str]()
+
+    def absent_at_first(request: Request, ask: Ask) -> Answer:
+        if request.method == "GET" and request.path.endswith(f"orders-0/{MANIFEST}"):
+            asked.append(request.path)
+            if len(asked) == 1:
+                return Answer(404, {}, b"<Error><Code>NoSuchKey</Code></Error>")
+        return ask(request)
+
+    store.proxy.meddle = absent_at_first
+    ran = kcompact("clean", log_dir / "orders-0", "--output", store.address("eu"), "--json", *COMPACT)
+    assert (ran.code, lost in ran.err, store.all_keys()) == (1, True, before), ran.err
+    assert [each["status"] for each in ran.json["partitions"]] == ["failed"]
+    assert _copy(log_dir / "orders-0", store).code == 0
+    assert kcompact("verify", store.address("eu/orders-0"), *COMPACT).code == 0
+
+
+@ONLY_MOTO
+@pytest.mark.parametrize("source", ["orders-0", ""])
+def test_a_manifest_that_is_damaged_later_is_named(source: str, log_dir: Path, store: Store) -> None:
+    """Also in an offset, which would come into a checkpoint. The same command copies what was removed."""
+    assert _copy(log_dir / source, store).code == 0
+    key = f"eu/orders-0/{MANIFEST}"
+    content = store.server.client().get_object(Bucket=store.bucket, Key=key)["Body"].read()
+    other = re.sub(rb'(-offset-checkpoint":\d*)\d', rb"\g<1>0", content)
+    assert other != content
+    store.put(key, other)
+    for ran in (_copy(log_dir / source, store), kcompact("plan", store.address("eu/orders-0"), *COMPACT)):
+        assert (ran.code, f"{key}: is no manifest: the checksum is wrong" in ran.err) == (3, True), ran.err
+        assert "Remove it and the directory beside it" in ran.err
+    for each in store.all_keys("eu/orders-0/"):
+        store.server.client().delete_object(Bucket=store.bucket, Key=each)
+    assert _copy(log_dir / source, store).code == 0
 
 
 @ONLY_MOTO

@@ -11,12 +11,12 @@ from crc32c import crc32c
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import TopicPartition
+from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
 from kcompact.log.files import FileIdentity
 from kcompact.swap import kept_manifest, manifest
 from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.kept_manifest import KeptFile, KeptGroup, KeptPartition, UntouchedLog
 from kcompact.swap.manifest import Manifest
-from kcompact.swap.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
 from tests.support.sealed import with_checksum
 
 DOCUMENT = {"version": 2, "end_offset": 10, "groups": [{"name": "a\u00e4\ud800"}], "ratio": 0.5, "none": None}

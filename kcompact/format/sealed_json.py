@@ -80,7 +80,22 @@ def _whole_number(least: int) -> Value:
     return Value(read)
 
 
+def _flag(found: object) -> bool:
+    if not isinstance(found, bool):
+        raise ValueError("expected true or false")
+    return found
+
+
+def _mapping(found: object) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise ValueError("expected an object")
+    return found
+
+
 TEXT = Value(_text)
+FLAG = Value(_flag)
+OBJECT = Value(_mapping)
+"""An object whose values its user checks."""
 NUMBER = _whole_number(0)
 """A whole number from 0 to 2**64 - 1."""
 TIME = _whole_number(-(2**63))
@@ -106,6 +121,14 @@ def listed(each: Value | Document[Any]) -> Value:
         return tuple(map(each.read, found))
 
     return Value(read, lambda kept: list(map(each.write, kept)))
+
+
+def mapped(each: Value) -> Value:
+    """Return an object with any names."""
+    return Value(
+        lambda found: {name: each.read(value) for name, value in _mapping(found).items()},
+        lambda kept: {name: each.write(value) for name, value in kept.items()},
+    )
 
 
 Kept = TypeVar("Kept")
@@ -144,14 +167,15 @@ class Document(Generic[Kept]):
 
     def read(self, found: object) -> Kept:
         """Return what an object with exactly these fields says. Raises ValueError for anything else."""
-        if not isinstance(found, dict) or found.keys() != set(self.names):
+        fields = found if isinstance(found, dict) else {}
+        if self._version is not None and "version" in fields and NUMBER.read(fields["version"]) != self._version:
+            raise ValueError(self._other_version.format(fields["version"]))
+        if fields.keys() != set(self.names):
             raise ValueError(f"expected an object of {', '.join(self.names)}")
-        if self._version is not None and NUMBER.read(found["version"]) != self._version:
-            raise ValueError(self._other_version.format(found["version"]))
         attributes = {}
         for name, value in self._values.items():
             if isinstance(value, Document):
-                attributes[name] = value.read({each: found[each] for each in value.names})
+                attributes[name] = value.read({each: fields[each] for each in value.names})
             else:
-                attributes[name] = value.read(found[value.key or name])
+                attributes[name] = value.read(fields[value.key or name])
         return self._make(**attributes)
