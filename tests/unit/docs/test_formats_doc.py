@@ -6,6 +6,7 @@ import dataclasses
 import re
 import struct
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from kcompact.format.messages.cluster_metadata import MetadataKind, MetadataReco
 from kcompact.format.names import DirectoryKind, Suffix, Temporary, TopicPartition, parse_file_name
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.format.properties import MetaProperties, PartitionMetadata
+from kcompact.format.sealed_json import sealed, unsealed
 from kcompact.kernels import ABORT
 from kcompact.log.batch_headers import read_marker
 from tests.support.broker_files import build_clean_shutdown, build_partition_metadata
@@ -132,6 +134,11 @@ def test_every_format_has_a_section() -> None:
     files -= {f"kcompact/format/{name}.py" for name in ("__init__", "checksum", "java_values", "text_lines")}
     folders = {f"kcompact/format/{name}/" for name in ("codec", "messages")}
     assert {path for path in files | folders if f"`{path}`" not in PAGE} == set()
+
+
+def test_json_with_a_checksum() -> None:
+    (line,) = re.findall(r"```json\n(.*\n)```", section("JSON with a checksum"))
+    assert sealed(cast(dict[str, object], unsealed(line.encode()))) == line.encode()
 
 
 def test_blocks() -> None:
