@@ -1,7 +1,8 @@
 """Cuts the logs of all replicas at the same offsets, so that a task reads the same offsets of each.
 
 Each log is cut as for any scan, about every 16 MiB. Where one of them is cut, the others are cut too: a group of splits
-has the batches of all replicas whose last offsets lie between two cuts.
+has the batches of all replicas whose last offsets lie between two cuts. Nothing is cut at a batch of an older format,
+or one that a cleaner has made of it: its other replicas may have records on both sides (`compare.windows`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from kcompact.clean.job import Split
 from kcompact.clean.splits import cut
+from kcompact.compare.epochs import NO_EPOCH
 from kcompact.compare.job import ComparedSplit
 from kcompact.errors import CorruptDataError
 from kcompact.format.batch import Batch
@@ -50,7 +52,7 @@ def aligned_splits(
     """
     of_logs = [_splits_of(log, split_bytes, memory_bytes) for log in logs]
     end_offset = max(log.log_end_offset for log in logs)
-    starts = {split.base_offset for splits in of_logs for split in splits}
+    starts = {split.base_offset for splits in of_logs for split in splits if not _begins_with_old_batch(split)}
     bounds = sorted(
         each for each in {min(log.segments[0].base_offset for log in logs), *starts, *cuts} if each < end_offset
     )
@@ -81,6 +83,17 @@ def aligned_splits(
                         )
                     )
     return AlignedSplits(groups, ranges)
+
+
+def _begins_with_old_batch(split: Split) -> bool:
+    """Return whether a split begins within a segment, at a batch that was not written in format 2."""
+    if not split.start_position:
+        return False
+    try:
+        _, header = next(headers(split.log, start_position=split.start_position, end_position=split.end_position))
+    except CorruptDataError:
+        return False
+    return header.magic < 2 or header.partition_leader_epoch == NO_EPOCH
 
 
 def _among(base_offsets: Column, last_offsets: range) -> Column:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.cleaner.cleaning import CleanOptions
@@ -30,6 +30,7 @@ from tests.support.contested_log_dirs import DEEDS, ContestedLogDirs
 from tests.support.gated_calls import CALLS, START, Fault, GatedCalls
 from tests.support.known_log import KnownLog
 from tests.support.log_writer import DEFAULT_TIME
+from tests.support.parameters import few_examples
 from tests.support.patience import PATIENCE_S, becomes
 
 STEPS = 8
@@ -298,7 +299,7 @@ class Scene:
         return not any(self.cleaner._locks[each.directory.parent].is_in_force() for each in named)
 
 
-@settings(max_examples=5 if settings().derandomize else settings().max_examples)
+@few_examples()
 @given(st.integers(0, 2**32))
 def test_the_service_keeps_its_promises(seed: int) -> None:
     dice = random.Random(seed)

@@ -6,12 +6,15 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kcompact.compare.answer import ComparedPartition
 from kcompact.compare.before_start import Action, actions_before_start
+from kcompact.compare.comparison import compare_replicas
 from kcompact.compare.findings import Certainty, Kind
+from kcompact.engine.in_process import InProcess
+from kcompact.log.directory import read_log
 from tests.support.afflicted_replicas import AFFLICTIONS, Afflicted, afflict
 from tests.support.files_in_memory import directory_in_memory
 from tests.support.parameters import few_examples
@@ -34,6 +37,22 @@ def test_the_wrong_replicas_are_found_and_no_right_one_accused(kind: str, seed: 
         afflicted = afflicted_set(path, kind, seed)
         if afflicted is not None:
             assert_said(afflicted, answer(afflicted.directories))
+
+
+@few_examples()
+@example(seed=187)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_other_content_is_found_wherever_the_logs_are_cut(seed: int) -> None:
+    """Also in batches that cleaners have made of an older format, which end elsewhere on each replica."""
+    with directory_in_memory() as path:
+        afflicted = afflicted_set(path, "other-content", seed)
+        if afflicted is None:
+            return
+        logs = [read_log(directory) for directory in afflicted.directories]
+        found = [compare_replicas(logs, InProcess(parallelism=1), split_bytes=size) for size in (None, 1, 150)]
+        contents = [(each.contents, each.divided) for each in found]
+        assert found[0].contents.count + found[0].divided.count or not afflicted.shown, afflicted.wrong
+        assert contents == contents[:1] * 3, afflicted.wrong
 
 
 def afflicted_set(path: Path, kind: str, seed: int) -> Afflicted | None:

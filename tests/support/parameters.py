@@ -16,5 +16,5 @@ def one_in(number: int, values: Iterable[Any]) -> list[Any]:
 
 
 def few_examples() -> settings:
-    """Return settings for a property that takes long: five examples, or as many as others where new ones are tried."""
-    return settings(max_examples=5) if settings().derandomize else settings()
+    """Return settings for a property that takes long: three examples, or as many as others where new ones are tried."""
+    return settings(max_examples=3) if settings().derandomize else settings()

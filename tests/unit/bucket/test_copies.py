@@ -236,7 +236,7 @@ _EVERY = (Fault.CUT_AFTER, Fault.CUT_BEFORE, Fault.SLOW_DOWN)
 
 @pytest.mark.parametrize(
     ("fault", "step"),
-    [(Fault.CUT_AFTER, 5), *(pytest.param(each, 1, marks=pytest.mark.slow) for each in _EVERY)],
+    [(Fault.CUT_AFTER, 9), *(pytest.param(each, 1, marks=pytest.mark.slow) for each in _EVERY)],
 )
 def test_a_store_that_fails_from_each_request_on(
     fault: Fault, step: int, log_dir: Path, new_store: Callable[[], Store], one_try: None
