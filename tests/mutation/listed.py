@@ -64,7 +64,7 @@ def _of_command(module: str, names: tuple[str, ...]) -> list[str]:
 ROOMS = {
     "compare": Room(
         "kcompact/compare/*.py",
-        80,
+        83,
         (
             *("tests/unit/compare", "tests/properties/test_compare_adversary.py", "tests/properties/test_compare.py"),
             *_of_command("test_cli_compare", _COMPARE_COMMAND),
