@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import os
 import subprocess
 import sys
 import time
@@ -17,8 +18,9 @@ import pytest
 
 from kcompact.engine.spark import jvm, spark_context, spark_start
 from kcompact.engine.spark.context import SparkStart
-from kcompact.errors import EngineError
+from kcompact.errors import EngineError, ScratchSpaceError
 from tests.support.command_line import COMPACT, environment, kcompact, partition
+from tests.support.disk_in_memory import disk_in_memory
 from tests.support.fake_java import PRINTS_17, write_java
 from tests.support.spark_runs import SPARK, pretend_session, processes_of
 
@@ -140,6 +142,19 @@ def test_a_java_that_never_answers_is_not_started_again(tmp_path: Path, monkeypa
     ]
     assert calls.read_text() == "\n"
     assert processes_of(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_java_that_has_filled_the_disk_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can say neither how to reach it nor why it cannot be reached."""
+    monkeypatch.setattr(jvm, "FULL_DISK_S", 0.2)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with disk_in_memory(tmp_path / "small", "64k") as disk:
+        write_java(tmp_path, f"{PRINTS_17}head -c 90000 /dev/zero >{disk}/classes 2>/dev/null\nexec sleep 300")
+        full = pytest.raises(ScratchSpaceError, match=r"spark\.local\.dir: not enough free space")
+        with full, spark_context("local[1]", {"spark.local.dir": str(disk)}):
+            pass
+        assert processes_of(tmp_path) == []
 
 
 SETTINGS = {

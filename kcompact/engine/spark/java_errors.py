@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_LINE_CHARS = 300
 MAX_LINES = 5
-_NO_SPACE = "No space left on device"
+NO_SPACE = "No space left on device"
 _NO_PACKAGE = "No module named 'kcompact'"
 _WITHOUT_SPARK = "--engine in-process gives the same result without Spark."
 
@@ -101,7 +101,7 @@ def start_error(reason: str, master: str, conf: Mapping[str, str]) -> KcompactEr
 
     `conf` has the user's settings. The hint has no value, because one can be a secret.
     """
-    if _NO_SPACE in reason:
+    if NO_SPACE in reason:
         return ScratchSpaceError(path="spark.local.dir")
     suspects = (
         [name for name in conf if name in reason]
@@ -122,7 +122,7 @@ def job_error(problem: Py4JJavaError) -> KcompactError:
             "PYSPARK_PYTHON that of a Spark of your own.",
         )
         return with_whole_text(error, str(problem))
-    if _NO_SPACE in str(problem):
+    if NO_SPACE in str(problem):
         return with_whole_text(ScratchSpaceError(path="spark.local.dir"), str(problem))
     return with_whole_text(EngineError(problem=f"the job failed: {cause(problem)}"), str(problem))
 

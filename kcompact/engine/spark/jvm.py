@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 from kcompact.engine.spark import pyspark_private
 from kcompact.engine.spark.class_archive import ClassArchive, find_archive
 from kcompact.engine.spark.java import signal_name
+from kcompact.engine.spark.java_errors import NO_SPACE
 from kcompact.errors import ConfigError, EngineError, RefusedError
+from kcompact.host.disk import Disk
 from kcompact.host.installation import how_to_add
 from kcompact.wording import worded
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 START_S = 120.0
 """The time within which a JVM must accept connections."""
+FULL_DISK_S = 5.0
+"""A JVM that has not done so by then, while its disk is full, will not."""
 MAX_OUTPUT_BYTES = 1 << 17
 """How much of the output of a JVM is read."""
 HOME_PROPERTY = "kcompact.home"
@@ -221,12 +225,16 @@ class Jvm:
 
         Raises _DirectStartError, Py4JError, OSError; NoAnswerError, after which a second start would take as long.
         """
-        deadline = time.monotonic() + START_S
+        started = time.monotonic()
         while not self._connection_file.exists():
             if process.poll() is not None or self._has_failed():
                 self._log_end(process.returncode)
                 raise _DirectStartError
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - started
+            # On a full disk the JVM can write neither how to reach it nor why that failed, and runs on.
+            if waited_s > FULL_DISK_S and not Disk.of(self._home).free_bytes:
+                raise NoAnswerError(f"Java did not answer: {NO_SPACE}")
+            if waited_s > START_S:
                 raise NoAnswerError(f"Java did not answer within {START_S:g} seconds")
             time.sleep(0.005)
         connection = self._connection_file.read_bytes()
