@@ -21,8 +21,8 @@ from kcompact.format.properties import PARTITION_METADATA
 from kcompact.host.disk import Disk
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
-from kcompact.log.segment_reader import end_by_headers
-from kcompact.log.segments import deleted_segments, first_epoch_offset, holders, only_copies
+from kcompact.log.segment_reader import end_by_headers, headers
+from kcompact.log.segments import Segment, deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import expired_early
@@ -180,16 +180,34 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
     """Return the offsets of snapshots at which a segment should begin, or at which the log should end.
 
     A broker takes a snapshot when it begins a segment, and deletes it with the segment. It also takes one when it
-    starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that.
+    starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that. The
+    checkpoint can be wrong about how far it was cleaned, so the segment must also have all offsets from there on.
     """
     log, found = plan.log, {}
     if plan.config.compacts and (log.checkpoint_offset is None or plan.first_dirty_offset < log.checkpoint_offset):
         tails = ()  # How far the log was cleaned is not known: no checkpoint, or one above the log end.
     for segment, tail in zip(log.segments, tails, strict=False):
         offset = tail.end_offset
-        if tail.damage is None and offset in log.snapshots and plan.first_dirty_offset <= offset < log.end_of(segment):
+        # An empty segment has its own snapshot.
+        is_meant = tail.damage is None and offset in log.snapshots and offset != segment.base_offset
+        if is_meant and plan.first_dirty_offset <= offset < log.end_of(segment) and _has_no_gap(plan, segment):
             found[offset] = log.snapshots[offset].name
     return found | {offset: file.name for offset, file in log.snapshots.items() if offset > log.log_end_offset}
+
+
+def _has_no_gap(plan: CleanPlan, segment: Segment) -> bool:
+    """Return whether the dirty part of a segment has all its offsets, so that nothing was cleaned there."""
+    next_offset = max(plan.first_dirty_offset, segment.base_offset)
+    with suppress(CorruptDataError):
+        for _, header in headers(plan.log.file(segment.log_name)):
+            if header.next_offset <= next_offset:
+                continue
+            missing = header.last_offset - header.base_offset + 1 - header.records_count
+            if header.base_offset > next_offset or (missing and header.records_count >= 0):
+                return False
+            next_offset = header.next_offset
+        return True
+    return False
 
 
 def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:

@@ -133,6 +133,14 @@ def test_what_a_cleaning_may_have_removed_after_a_snapshot_is_not_lost(
     assert ("missing-log" in found) == is_lost, found
 
 
+@pytest.mark.parametrize("segments", ["0: a=1 b=1\n2:", "0: a=1@1 b=1@3", "0: a=1 b=1@3"])
+def test_a_checkpoint_that_is_too_low_makes_no_segment_missing(segments: str, tmp_path: Path) -> None:
+    """Perhaps it was cut short. An empty segment is there, and the gaps of another one show that it was cleaned."""
+    text = f"log now=10:00 hw=7 checkpoint=0\n{segments}\n6: c=1\n7:\nsnapshot 2:\nsnapshot 4:\nsnapshot 7:"
+    healthy(tmp_path / "logs", text)
+    assert "missing-log" not in kinds(doctor(tmp_path / "logs", *COMPACT, "--verify"))
+
+
 RECORDS = [TopicRecord(f"t{number}", bytes(15) + bytes([number])) for number in range(6)]
 SNAPSHOT = metadata_log.snapshot(RECORDS)
 
