@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from kcompact.errors import CorruptIndexError
@@ -64,7 +65,7 @@ def load_producers(log: PartitionLog, *, now_ms: int, expiration_ms: int) -> dic
     if log.recovered_from is not None:
         return _recovered(log, _before_recovery(log, now_ms, expiration_ms), now_ms, expiration_ms)
     state, later = _snapshot_and_later_batches(log, now_ms=now_ms, expiration_ms=expiration_ms)
-    return replay(state, later)
+    return _rebuilt(state, later)
 
 
 def _before_recovery(log: PartitionLog, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
@@ -76,7 +77,7 @@ def _before_recovery(log: PartitionLog, now_ms: int, expiration_ms: int) -> dict
     state, later = _snapshot_and_later_batches(
         log, now_ms=now_ms, expiration_ms=expiration_ms, end_offset=log.recovered_from
     )
-    return replay(state, later)
+    return _rebuilt(state, later)
 
 
 def _recovered(
@@ -87,7 +88,8 @@ def _recovered(
     state = dict(producers)
     for segment in log.segments_between(log.recovered_from, MAX_OFFSET):
         end_offset = log.end_of(segment)
-        state = replay(state, _headers_from(log, segment.base_offset, MAX_OFFSET, end_offset=end_offset))
+        batches = chain.from_iterable(_headers_from(log, segment.base_offset, MAX_OFFSET, end_offset=end_offset))
+        state = replay(state, batches)
         state = {
             known.producer_id: known
             for known in state.values()
@@ -107,8 +109,8 @@ def _snapshot_and_later_batches(
     expiration_ms: int,
     undecided_from: int = MAX_OFFSET,
     end_offset: int = MAX_OFFSET,
-) -> tuple[dict[int, Producer], Iterator[BatchHeader]]:
-    """Return the state of the newest usable snapshot, and the batches to replay after it.
+) -> tuple[dict[int, Producer], Iterator[Iterator[BatchHeader]]]:
+    """Return the state of the newest usable snapshot, and the batches to replay after it, of each segment.
 
     From `undecided_from` on these include every marker, and the first batch of every transaction. `end_offset` as for
     `_headers_from`.
@@ -142,8 +144,8 @@ def _usable_snapshot(log: PartitionLog) -> int | None:
 
 def _headers_from(
     log: PartitionLog, start_offset: int, undecided_from: int, *, end_offset: int = MAX_OFFSET
-) -> Iterator[BatchHeader]:
-    """Yield the headers that matter to producers, from the batch that contains `start_offset` to the log end.
+) -> Iterator[Iterator[BatchHeader]]:
+    """Yield the headers of each segment that matter to producers, from the batch with `start_offset` to the log end.
 
     With `end_offset`, the base offset of a segment, the segments from there on are left out.
 
@@ -169,28 +171,27 @@ def _headers_from(
                 first_offset=start_offset,
                 undecided_from=undecided_from,
             )
-        for batch in batches:
-            _require_end_marker(batch, file)
-            yield batch
+        yield _with_end_markers(batches, file)
 
 
-def _require_end_marker(batch: BatchHeader, file: LogFile) -> None:
-    """Raise UnsupportedError for a control record of a producer that is neither COMMIT nor ABORT.
+def _with_end_markers(batches: Iterable[BatchHeader], file: LogFile) -> Iterator[BatchHeader]:
+    """Yield batches. Raises UnsupportedError for a control record of a producer that is neither COMMIT nor ABORT.
 
     What it does to the transaction is unknown, and no broker loads such a log. Where nothing is replayed, Kafka's
     cleaner keeps the record for ever, and so does kcompact (`clean.transactions.TransactionTracker`).
     Rule: `EndTransactionMarker.deserialize`.
     """
-    header, marker = batch.header, batch.marker
-    if marker is None or not header.has_producer_id or marker.kind in (c.ABORT, c.COMMIT):
-        return
-    raise unknown_record(
-        file=str(file),
-        position=batch.position,
-        offset=header.base_offset,
-        problem=f"control record type {marker.kind} of producer {header.producer_id}: only 0 (abort) and 1 (commit) "
-        "end a transaction",
-    )
+    for batch in batches:
+        header, marker = batch.header, batch.marker
+        if marker is not None and header.has_producer_id and marker.kind not in (c.ABORT, c.COMMIT):
+            raise unknown_record(
+                file=str(file),
+                position=batch.position,
+                offset=header.base_offset,
+                problem=f"control record type {marker.kind} of producer {header.producer_id}: only 0 (abort) and 1 "
+                "(commit) end a transaction",
+            )
+        yield batch
 
 
 def _kept_snapshots(log: PartitionLog) -> list[int]:
@@ -233,6 +234,25 @@ def from_snapshot(entries: Iterable[ProducerEntry], *, now_ms: int, expiration_m
 
 def _is_expired(open_transaction: int | None, last_timestamp: int, now_ms: int, expiration_ms: int) -> bool:
     return open_transaction is None and now_ms - last_timestamp >= expiration_ms
+
+
+def _rebuilt(producers: Mapping[int, Producer], segments: Iterable[Iterable[BatchHeader]]) -> dict[int, Producer]:
+    """Return the state after the batches of some segments are replayed.
+
+    A broker collects what a segment does to a producer before it adds that to its state. A producer that ends a segment
+    with the epoch that it had before keeps its last batch, unless the segment has another one: also if markers of other
+    epochs have come between. Rule: `UnifiedLog.loadProducersFromRecords`, `ProducerStateEntry.update`.
+    """
+    state = dict(producers)
+    for batches in map(list, segments):
+        before, state = state, replay(state, batches)
+        for producer_id in before.keys() & {batch.header.producer_id for batch in batches}:
+            known, after = before[producer_id], state[producer_id]
+            if after.epoch == known.epoch and after.last_data_offset is None:
+                state[producer_id] = replace(
+                    after, last_sequence=known.last_sequence, last_data_offset=known.last_data_offset
+                )
+    return state
 
 
 def replay(producers: Mapping[int, Producer], batches: Iterable[BatchHeader]) -> dict[int, Producer]:
@@ -334,7 +354,7 @@ def first_unstable_offset(
         state, later = _snapshot_and_later_batches(
             log, now_ms=now_ms, expiration_ms=expiration_ms, undecided_from=undecided_from
         )
-        starts += _unreplicated_transactions(state, later, undecided_from)
+        starts += _unreplicated_transactions(state, chain.from_iterable(later), undecided_from)
     offset = min(starts, default=None)
     if offset is None:
         return None
