@@ -104,6 +104,10 @@ class NoStreamReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark i
         hint = 'Use spark.read.format("kafka-log") instead of spark.readStream.'
         raise UnsupportedError(path=FORMAT, problem="a log is read as a batch, not as a stream", hint=hint)
 
+    def latestOffset(self, *arguments: Any) -> dict[str, int]:  # noqa: N802
+        """Raise UnsupportedError: Spark 4.0 asks this first, and later releases with arguments."""
+        return self.initialOffset()
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield nothing: there is no partition without a first offset."""
         yield from ()

@@ -30,6 +30,7 @@ from kcompact.config.metadata_log import METADATA_DIRECTORY, read_topic_id
 from kcompact.config.server_properties import read_broker_config
 from kcompact.doctor.examination import examine
 from kcompact.doctor.findings import Finding, Kind, Severity
+from kcompact.errors import CorruptDataError
 from kcompact.format.names import parse_metadata_snapshot_name
 from kcompact.log.segment_reader import batches
 from kcompact.plan.options import PlanOptions
@@ -121,16 +122,20 @@ def started(home: Path) -> Start:
 
 
 def _metadata_offsets(directory: Path) -> set[int]:
-    """Return the offsets that a metadata log has of its first leader epoch, in which it was written."""
+    """Return the offsets that a metadata log has of its first leader epoch, in which it was written.
+
+    What is behind a damage that the broker has left is not counted.
+    """
     offsets = set()
     for path in directory.iterdir():
         snapshot = parse_metadata_snapshot_name(path.name)
         if snapshot is not None and snapshot.epoch <= 1:
             offsets |= set(range(snapshot.end_offset))
     for path in directory.glob("*.log"):
-        for batch in batches(path):
-            if batch.header.partition_leader_epoch <= 1:
-                offsets |= set(range(batch.header.base_offset, batch.header.next_offset))
+        with contextlib.suppress(CorruptDataError):
+            for batch in batches(path):
+                if batch.header.partition_leader_epoch <= 1:
+                    offsets |= set(range(batch.header.base_offset, batch.header.next_offset))
     return offsets
 
 
