@@ -116,6 +116,8 @@ def _require_plain(manifest: Manifest) -> None:
     names = [file.name for file in manifest.files]
     if len(set(names)) != len(names) or any("/" in name or name in ("", ".", "..") for name in names):
         raise ValueError("a file has no plain name")
+    if any(file.crc32c >> 32 for file in manifest.files):
+        raise ValueError("a checksum is none")
     if any(parse_directory(name) is None or "/" in name for name in manifest.directories):
         raise ValueError("a directory has no name of a partition")
     if not manifest.offsets.keys() <= set(OFFSET_CHECKPOINTS):

@@ -2,7 +2,8 @@
 
 The files go below a name that is new for each attempt, so attempts never share an object. Before the manifest is
 written, one listing shows that every object is there as it was sent. The manifest is created once: of several writers
-one wins, and the others remove their files. It is overwritten only by a run that mends the same copy. No upload has
+one wins, and the others remove their files. It is overwritten only by a run that mends the same copy, or its own that
+was damaged on its way. No upload has
 several parts, so nothing can be left that a listing does not show. Messages name the address; the local directory is in
 the scratch.
 """
@@ -119,24 +120,25 @@ def _created(bucket: Bucket, key: str, directory: Path, manifest: Manifest, repl
     """
     manifest_key, content = _below(key, MANIFEST), manifest.encoded()
     may_overwrite = replaced is not None and published(bucket, key, directory) == replaced
+    problem: CorruptCheckpointError | None = None
     for _ in range(_UPLOADS):
         is_new = may_overwrite or bucket.create(manifest_key, content)
         if may_overwrite:
             bucket.write(manifest_key, content, crc_of(content))
         try:
             found = published(bucket, key, directory)
-        except CorruptCheckpointError:
-            if not is_new:
-                raise
-            may_overwrite = True  # It was damaged on its way.
+        except CorruptCheckpointError as damage:
+            # What this run has written was damaged on its way. Another writer mends its own.
+            problem, may_overwrite = damage, is_new
             continue
+        problem = None
         if found is not None and found.encoded() == content:
             return True
         may_overwrite = found is not None and found == replaced
         is_other = found is not None and found.attempt != manifest.attempt
         if is_other and not is_new and published(bucket, key, directory) == found:
             return False
-    raise failed(bucket.address(manifest_key), "was written, and the store does not have it as it was sent")
+    raise problem or failed(bucket.address(manifest_key), "was written, and the store does not have it as it was sent")
 
 
 def _remove(bucket: Bucket, keys: Iterable[str]) -> None:

@@ -102,7 +102,7 @@ def cut(log: PartitionLog, segment: Segment, split_bytes: int, memory_bytes: int
         return []
     file = log.file(segment.log_name)
     starts = _starts(log, segment, split_bytes) if segment.size_bytes > split_bytes else [0]
-    bases = [segment.base_offset, *(_base_offset_at(file, position) for position in starts[1:])]
+    bases = [segment.base_offset, *(base_offset_at(file, position) for position in starts[1:])]
     splits = [
         Split(
             log=file,
@@ -202,7 +202,7 @@ def wrong_index(split: Split, offset_positions: OffsetPositions) -> CorruptIndex
     return None
 
 
-def _base_offset_at(file: LogFile, position: int) -> int:
+def base_offset_at(file: LogFile, position: int) -> int:
     _, header = next(headers(file, start_position=position))
     if header.magic == 2:
         return header.base_offset

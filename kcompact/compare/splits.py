@@ -1,8 +1,8 @@
 """Cuts the logs of all replicas at the same offsets, so that a task reads the same offsets of each.
 
 Each log is cut as for any scan, about every 16 MiB. Where one of them is cut, the others are cut too: a group of splits
-has the batches of all replicas whose last offsets lie between two cuts. Nothing is cut at a batch of an older format,
-or one that a cleaner has made of it: its other replicas may have records on both sides (`compare.windows`).
+has the batches of all replicas whose last offsets lie between two cuts. Nothing is cut inside of a batch of an older
+format, or of one that a cleaner has made of it: other replicas may have its records on both sides (`compare.windows`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kcompact.clean.job import Split
-from kcompact.clean.splits import cut
+from kcompact.clean.splits import base_offset_at, cut
 from kcompact.compare.epochs import NO_EPOCH
 from kcompact.compare.job import ComparedSplit
 from kcompact.errors import CorruptDataError
@@ -52,7 +52,12 @@ def aligned_splits(
     """
     of_logs = [_splits_of(log, split_bytes, memory_bytes) for log in logs]
     end_offset = max(log.log_end_offset for log in logs)
-    starts = {split.base_offset for splits in of_logs for split in splits if not _begins_with_old_batch(split)}
+    starts = {
+        split.base_offset
+        for splits in of_logs
+        for split in splits
+        if not (_begins_with_old_batch(split) and any(_divides_old_batch(split.base_offset, own) for own in of_logs))
+    }
     bounds = sorted(
         each for each in {min(log.segments[0].base_offset for log in logs), *starts, *cuts} if each < end_offset
     )
@@ -94,6 +99,23 @@ def _begins_with_old_batch(split: Split) -> bool:
     except CorruptDataError:
         return False
     return header.magic < 2 or header.partition_leader_epoch == NO_EPOCH
+
+
+def _divides_old_batch(offset: int, splits: Sequence[Split]) -> bool:
+    """Return whether a log has a batch that was not written in format 2 with offsets below an offset, and others."""
+    number = bisect_right([split.base_offset for split in splits], offset) - 1
+    if number < 0:
+        return False
+    split = splits[number]
+    try:
+        position = _position_in(split, offset)
+        if position == split.end_position:
+            return False
+        _, header = next(headers(split.log, start_position=position, end_position=split.end_position))
+        is_old = header.magic < 2 or header.partition_leader_epoch == NO_EPOCH
+        return is_old and base_offset_at(split.log, position) < offset
+    except CorruptDataError:
+        return False
 
 
 def _among(base_offsets: Column, last_offsets: range) -> Column:

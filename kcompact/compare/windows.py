@@ -3,7 +3,7 @@
 A window ends where the first of the runs ends that the replicas are in. Each batch is whole in a window: the one that
 its last offset lies in. A batch of format 2 keeps its last offset whatever a cleaner makes of it. A cleaner turns an
 older one into a batch of the records that it keeps, with another last offset on each replica; so a window ends behind
-such a batch, and only then the end of a run is copied and joined with the next run.
+such a batch, and only then what is left of a run is copied and joined with the next run.
 
     replica A   [ run .................. ][ run .....
     replica B   [ run ......... ][ run .........
@@ -137,16 +137,28 @@ class _Cursor:
         return part if part.first < end else None
 
 
+_FIELDS = ((c.KEY_START, c.KEY_SIZE), (c.VALUE_START, c.VALUE_SIZE))
+_STARTS = [c.KEY_START, c.VALUE_START, c.HEADERS_START]
+
+
 def _copy_from(run: RecordRun, row: int) -> RecordRun:
-    """Return a copy of the batches of a run from a row on, which stays valid after the next run."""
+    """Return a copy of the batches of a run from a row on, which stays valid after the next run.
+
+    It has the data from the first byte on that they use: earlier records of the same array are not kept.
+    """
     columns = run.columns[:, np.searchsorted(run.batch, row) :].copy()
     columns[c.RECORD_BATCH] -= row
+    starts = [columns[c.HEADERS_START], *(columns[start, columns[size] >= 0] for start, size in _FIELDS)]
+    first_byte = min((int(each.min()) for each in starts if len(each)), default=len(run.data))
+    columns[_STARTS] -= first_byte
+    for start, size in _FIELDS:
+        columns[start, columns[size] < 0] = 0
     return RecordRun(
         table=run.table[row:].copy(),
         crc=run.crc[row:].copy(),
         magic=run.magic[row:].copy(),
         columns=columns,
-        data=run.data.copy(),
+        data=run.data[first_byte:].copy(),
         start_position=run.start_position,
         end_position=run.end_position,
     )
@@ -157,7 +169,7 @@ def _joined(first: RecordRun, second: RecordRun) -> RecordRun:
     table, columns = second.table.copy(), second.columns.copy()
     table[:, c.POSITION] += second.start_position - first.start_position
     columns[c.RECORD_BATCH] += len(first.table)
-    columns[[c.KEY_START, c.VALUE_START, c.HEADERS_START]] += len(first.data)
+    columns[_STARTS] += len(first.data)
     return RecordRun(
         table=np.concatenate((first.table, table)),
         crc=np.concatenate((first.crc, second.crc)),

@@ -162,13 +162,15 @@ def _missing_findings(plan: CleanPlan, tails: Sequence[Tail]) -> Iterator[Findin
     }
     if log.log_dir.is_clean_shutdown and not log.damage:
         missing |= _named_by_snapshots(plan, tails)
+    or_cleaned = ", or was cleaned further than its checkpoint says" if plan.config.compacts else ""
     for offset, witness in sorted(missing.items()):
         yield Finding(
             kind=Kind.MISSING_LOG,
             directory=log.directory,
             file=log.directory / log_name(offset),
             offset=offset,
-            problem=f"{witness} is there, but no {log_name(offset)}: the log is half a copy, or has lost this segment",
+            problem=f"{witness} is there, but no {log_name(offset)}: the log is half a copy, or has lost this segment"
+            f"{or_cleaned if witness.endswith(Suffix.SNAPSHOT) else ''}",
             broker_says="Found an orphaned index file" if not witness.endswith(Suffix.SNAPSHOT) else "",
         )
     # A log that was never cleaned has no gaps.
@@ -196,14 +198,16 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
 
 
 def _has_no_gap(plan: CleanPlan, segment: Segment) -> bool:
-    """Return whether the dirty part of a segment has all its offsets, so that nothing was cleaned there."""
+    """Return whether the dirty part of a segment has all its offsets up to its last batch."""
     next_offset = max(plan.first_dirty_offset, segment.base_offset)
     with suppress(CorruptDataError):
         for _, header in headers(plan.log.file(segment.log_name)):
             if header.next_offset <= next_offset:
                 continue
+            # The header of a compressed batch of an older format has neither its first offset nor a count.
+            is_known = header.magic == 2 or not header.codec_id
             missing = header.last_offset - header.base_offset + 1 - header.records_count
-            if header.base_offset > next_offset or (missing and header.records_count >= 0):
+            if is_known and (header.base_offset > next_offset or missing):
                 return False
             next_offset = header.next_offset
         return True

@@ -1,7 +1,8 @@
 """JSON that kcompact writes for a later run, and that decides what is renamed and deleted.
 
-A document is one JSON object on one line. Its last field, `crc32c`, is the CRC-32C of all bytes before that field. A
-field that occurs twice is an error. A `Document` declares the fields of a dataclass once, for writing and for reading:
+A document is one JSON object on one line. Its last field, `crc32c`, is the CRC-32C of all bytes before the comma in
+front of it. A field that occurs twice is an error. A `Document` declares the fields of a dataclass once, for writing
+and for reading:
 
     _FILE = Document(StagedFile, name=TEXT, size_bytes=NUMBER.called("size"))
 

@@ -244,15 +244,23 @@ def _rebuilt(producers: Mapping[int, Producer], segments: Iterable[Iterable[Batc
     epochs have come between. Rule: `UnifiedLog.loadProducersFromRecords`, `ProducerStateEntry.update`.
     """
     state = dict(producers)
-    for batches in map(list, segments):
-        before, state = state, replay(state, batches)
-        for producer_id in before.keys() & {batch.header.producer_id for batch in batches}:
+    for batches in segments:
+        seen = set[int]()
+        before, state = state, replay(state, _noting(batches, seen))
+        for producer_id in before.keys() & seen:
             known, after = before[producer_id], state[producer_id]
             if after.epoch == known.epoch and after.last_data_offset is None:
                 state[producer_id] = replace(
                     after, last_sequence=known.last_sequence, last_data_offset=known.last_data_offset
                 )
     return state
+
+
+def _noting(batches: Iterable[BatchHeader], seen: set[int]) -> Iterator[BatchHeader]:
+    """Yield batches, and add their producers to a set."""
+    for batch in batches:
+        seen.add(batch.header.producer_id)
+        yield batch
 
 
 def replay(producers: Mapping[int, Producer], batches: Iterable[BatchHeader]) -> dict[int, Producer]:

@@ -20,8 +20,7 @@ from kcompact.engine.spark import pyspark_private
 from kcompact.engine.spark.class_archive import ClassArchive, find_archive
 from kcompact.engine.spark.java import signal_name
 from kcompact.engine.spark.java_errors import NO_SPACE
-from kcompact.errors import ConfigError, EngineError, RefusedError
-from kcompact.host.disk import Disk
+from kcompact.errors import NO_SPACE_NUMBERS, ConfigError, EngineError, RefusedError
 from kcompact.host.installation import how_to_add
 from kcompact.wording import worded
 
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
 START_S = 120.0
 """The time within which a JVM must accept connections."""
 FULL_DISK_S = 5.0
-"""A JVM that has not done so by then, while its disk is full, will not."""
+"""So often it is asked whether its disk is full: then it will not."""
+_TRIAL_BYTES = 4096
 MAX_OUTPUT_BYTES = 1 << 17
 """How much of the output of a JVM is read."""
 HOME_PROPERTY = "kcompact.home"
@@ -225,15 +225,17 @@ class Jvm:
 
         Raises _DirectStartError, Py4JError, OSError; NoAnswerError, after which a second start would take as long.
         """
-        started = time.monotonic()
+        started, asked_at_s = time.monotonic(), FULL_DISK_S
         while not self._connection_file.exists():
             if process.poll() is not None or self._has_failed():
                 self._log_end(process.returncode)
                 raise _DirectStartError
             waited_s = time.monotonic() - started
             # On a full disk the JVM can write neither how to reach it nor why that failed, and runs on.
-            if waited_s > FULL_DISK_S and not Disk.of(self._home).free_bytes:
-                raise NoAnswerError(f"Java did not answer: {NO_SPACE}")
+            if waited_s > asked_at_s:
+                asked_at_s = waited_s + FULL_DISK_S
+                if self._is_disk_full():
+                    raise NoAnswerError(f"Java did not answer: {NO_SPACE}")
             if waited_s > START_S:
                 raise NoAnswerError(f"Java did not answer within {START_S:g} seconds")
             time.sleep(0.005)
@@ -243,6 +245,17 @@ class Jvm:
         if gateway is None:
             raise _DirectStartError
         return gateway
+
+    def _is_disk_full(self) -> bool:
+        """Return whether nothing can be written beside the files of the JVM."""
+        trial = self._home / "trial"
+        try:
+            trial.write_bytes(bytes(_TRIAL_BYTES))
+        except OSError as problem:
+            return problem.errno in NO_SPACE_NUMBERS
+        finally:
+            trial.unlink(missing_ok=True)
+        return False
 
     def _has_failed(self) -> bool:
         """Return whether the main function of the JVM has ended with an exception; the process may still run."""

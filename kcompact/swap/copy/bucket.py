@@ -277,7 +277,9 @@ class BucketOutput(Output):
                 publish(self._bucket, self._key, self.path, manifest, names=names, replaced=there)
             except ExistsAlreadyError:
                 # A run with the same settings can have won: then what it has made is this copy.
-                self._require_same_shared(published(self._bucket, self._key, self.path))
+                theirs, lost = self._look_up([_SHARED]).get(_SHARED, (None, []))
+                self._require_same_shared(theirs)
+                _require_objects(lost)
                 self._require_whole(records)
 
     def _require_same_shared(self, there: Manifest | None) -> None:

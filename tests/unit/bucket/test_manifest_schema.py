@@ -59,6 +59,7 @@ def test_what_is_written(log_dir: Path, store: Store) -> None:
         lambda manifest: manifest.update(files=[_file(name="..")]),
         lambda manifest: manifest.update(files=[_file(size_bytes=-1)]),
         lambda manifest: manifest.update(files=[_file(etag=1)]),
+        lambda manifest: manifest.update(files=[_file(crc32c=1 << 32)]),
         lambda manifest: manifest.update(files=[_file(more=1)]),
         lambda manifest: manifest.pop("attempt"),
         lambda manifest: manifest.pop("directories"),

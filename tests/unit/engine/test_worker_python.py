@@ -73,6 +73,7 @@ def test_of_a_cluster_only_the_planning_is_here(bare: str) -> None:
 def test_kcompact_is_found_wherever_workers_import_it_from(
     by: str, bare: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # With it no Python has the current directory in its path.
     where = {"shipped": "shipped/one.zip", "here": "empty"}.get(by, "elsewhere")
     path = package(tmp_path / where, "kcompact")
     if by == "environment":
