@@ -203,6 +203,7 @@ def wrong_index(split: Split, offset_positions: OffsetPositions) -> CorruptIndex
 
 
 def base_offset_at(file: LogFile, position: int) -> int:
+    """Return the first offset of the batch at a position. Raises CorruptBatchError, RefusedError, StorageError."""
     _, header = next(headers(file, start_position=position))
     if header.magic == 2:
         return header.base_offset

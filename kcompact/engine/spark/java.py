@@ -21,6 +21,8 @@ ANSWER_S = 10.0
 """The time within which `java -version` must end."""
 JAVA_VARIABLES = ("JAVA_HOME", "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 """Environment variables that a JVM, Spark's launcher or a `java` script reads. No JVM of kcompact gets them."""
+NO_SPACE = "No space left on device"
+"""What Java says of a full disk."""
 
 
 def find_java() -> Path:

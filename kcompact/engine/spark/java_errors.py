@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kcompact import __version__
+from kcompact.engine.spark.java import NO_SPACE
 from kcompact.engine.spark.master import is_local
 from kcompact.errors import EngineError, KcompactError, ScratchSpaceError
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 MAX_LINE_CHARS = 300
 MAX_LINES = 5
-NO_SPACE = "No space left on device"
 _NO_PACKAGE = "No module named 'kcompact'"
 _WITHOUT_SPARK = "--engine in-process gives the same result without Spark."
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcompact.engine.spark import pyspark_private
 from kcompact.engine.spark.class_archive import ClassArchive, find_archive
-from kcompact.engine.spark.java import signal_name
-from kcompact.engine.spark.java_errors import NO_SPACE
+from kcompact.engine.spark.java import NO_SPACE, signal_name
 from kcompact.errors import NO_SPACE_NUMBERS, ConfigError, EngineError, RefusedError
 from kcompact.host.installation import how_to_add
 from kcompact.wording import worded
