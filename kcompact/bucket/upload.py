@@ -3,9 +3,8 @@
 The files go below a name that is new for each attempt, so attempts never share an object. Before the manifest is
 written, one listing shows that every object is there as it was sent. The manifest is created once: of several writers
 one wins, and the others remove their files. It is overwritten only by a run that mends the same copy, or its own that
-was damaged on its way. No upload has
-several parts, so nothing can be left that a listing does not show. Messages name the address; the local directory is in
-the scratch.
+was damaged on its way. No upload has several parts, so nothing can be left that a listing does not show. Messages name
+the address; the local directory is in the scratch.
 """
 
 from __future__ import annotations

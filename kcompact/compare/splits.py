@@ -19,7 +19,7 @@ from kcompact.clean.splits import base_offset_at, cut
 from kcompact.compare.epochs import NO_EPOCH
 from kcompact.compare.job import ComparedSplit
 from kcompact.errors import CorruptDataError
-from kcompact.format.batch import Batch
+from kcompact.format.batch import Batch, Header
 from kcompact.kernels import Column
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
@@ -98,12 +98,17 @@ def _begins_with_old_batch(split: Split) -> bool:
         _, header = next(headers(split.log, start_position=split.start_position, end_position=split.end_position))
     except CorruptDataError:
         return False
+    return _is_old(header)
+
+
+def _is_old(header: Header) -> bool:
+    """Return whether a batch was not written in format 2, as `scan` asks it of tables."""
     return header.magic < 2 or header.partition_leader_epoch == NO_EPOCH
 
 
 def _divides_old_batch(offset: int, splits: Sequence[Split]) -> bool:
     """Return whether a log has a batch that was not written in format 2 with offsets below an offset, and others."""
-    number = bisect_right([split.base_offset for split in splits], offset) - 1
+    number = bisect_right(splits, offset, key=lambda split: split.base_offset) - 1
     if number < 0:
         return False
     split = splits[number]
@@ -112,8 +117,7 @@ def _divides_old_batch(offset: int, splits: Sequence[Split]) -> bool:
         if position == split.end_position:
             return False
         _, header = next(headers(split.log, start_position=position, end_position=split.end_position))
-        is_old = header.magic < 2 or header.partition_leader_epoch == NO_EPOCH
-        return is_old and base_offset_at(split.log, position) < offset
+        return _is_old(header) and base_offset_at(split.log, position) < offset
     except CorruptDataError:
         return False
 
