@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as ClientPartition
 from kafka.errors import KafkaError
 
@@ -58,6 +58,8 @@ class Start:
 
     ended: bool = False
     offsets: dict[str, set[int]] = field(default_factory=dict)
+    goes_on: set[str] = field(default_factory=set)
+    """The partitions that took one more record and gave it to a consumer: bytes at the end are only then in its way."""
     metadata_offsets: set[int] = field(default_factory=set)
     """The offsets of the metadata log from before this start that it still has, in its segments or below a snapshot."""
     logged: str = ""
@@ -68,6 +70,7 @@ class Start:
             lost = sorted(offsets - after.offsets.get(name, set()))
             if lost:
                 yield f"{name} lacks {len(lost)} records from {lost[0]} on"
+        yield from (f"{name} gives no new record" for name in sorted(self.goes_on - after.goes_on))
 
 
 def write(home: Path) -> int:
@@ -111,9 +114,10 @@ def started(home: Path) -> Start:
     try:
         time.sleep(1.0)
         offsets = {name: _offsets(broker.address, name) for name in PARTITIONS}
+        goes_on = {name for name in PARTITIONS if _gives_new_record(broker.address, name)}
         process = broker._process
         ended = process is None or process.poll() is not None
-        start = Start(ended=ended, offsets=offsets, logged=broker.logged)
+        start = Start(ended=ended, offsets=offsets, goes_on=goes_on, logged=broker.logged)
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
             broker.stop()
@@ -139,7 +143,30 @@ def _metadata_offsets(directory: Path) -> set[int]:
     return offsets
 
 
-def _offsets(address: str, name: str) -> set[int]:
+def _gives_new_record(address: str, name: str) -> bool:
+    """Append a record to a partition, and return whether a consumer that begins there gets it."""
+    topic, number = name.rsplit("-", 1)
+    limit_ms = int(STANDS_STILL_S * 1000)
+    try:
+        producer = KafkaProducer(
+            bootstrap_servers=address,
+            max_block_ms=limit_ms,
+            request_timeout_ms=limit_ms,
+            delivery_timeout_ms=2 * limit_ms,
+            enable_idempotence=False,
+        )
+    except KafkaError:
+        return False
+    try:
+        sent = producer.send(topic, key=b"new", value=b"new", partition=int(number)).get(3 * STANDS_STILL_S)
+    except KafkaError:
+        return False
+    finally:
+        producer.close(timeout=STANDS_STILL_S)
+    return sent.offset in _offsets(address, name, first_offset=sent.offset)
+
+
+def _offsets(address: str, name: str, first_offset: int | None = None) -> set[int]:
     """Return the offsets of the records that a consumer gets until nothing comes any more."""
     topic, number = name.rsplit("-", 1)
     partition = ClientPartition(topic, int(number))
@@ -150,7 +177,10 @@ def _offsets(address: str, name: str) -> set[int]:
         return found
     try:
         consumer.assign([partition])
-        consumer.seek_to_beginning(partition)
+        if first_offset is None:
+            consumer.seek_to_beginning(partition)
+        else:
+            consumer.seek(partition, first_offset)
         deadline = time.monotonic() + STANDS_STILL_S
         while time.monotonic() < deadline:
             polled = consumer.poll(timeout_ms=300).get(partition, [])
@@ -212,6 +242,7 @@ def main() -> None:
         now_ms = write(Path(scratch) / "written")
         sound = started(_copy(Path(scratch) / "written", Path(scratch) / "sound"))
         assert all(sound.offsets.values()), sound
+        assert sound.goes_on == set(PARTITIONS), sound
         for kind, paths in files_of(Path(scratch) / "written" / "log-dir").items():
             for way in DAMAGES:
                 if arguments.only not in kind or arguments.ways not in way:
