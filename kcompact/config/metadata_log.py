@@ -192,6 +192,12 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     )
 
 
+def newest_snapshot(directory: Path) -> MetadataSnapshotName | None:
+    """Return the newest readable snapshot of a metadata log, None without one. Raises RefusedError, StorageError."""
+    files = files_in(directory)
+    return _newest_state(files, _list_files(files)[0], [])[1]
+
+
 def _list_files(files: Files) -> tuple[list[MetadataSnapshotName], list[int]]:
     """Return the snapshots, newest first, and the base offsets of the log's segments, ascending."""
     try:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.config.brokers import Broker
-from kcompact.config.metadata_log import METADATA_DIRECTORY, read_topic_id
+from kcompact.config.metadata_log import METADATA_DIRECTORY, newest_snapshot, read_topic_id
 from kcompact.doctor.damage import of_error
 from kcompact.doctor.findings import Finding, Kind, Severity
 from kcompact.doctor.names import file_findings
@@ -61,7 +61,8 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
 def _log_findings(log: PartitionLog, broker: Broker) -> Iterator[Finding]:
     """Yield what is wrong with a metadata log that can be recovered, and with its files."""
     directory = log.directory
-    snapshot = broker.metadata.snapshot if broker.metadata else None
+    # kcompact reads no metadata log that is damaged below its snapshot. A broker cuts it off, and loads the snapshot.
+    snapshot = broker.metadata.snapshot if broker.metadata else newest_snapshot(directory)
     yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
     yield from file_findings(log)
     for problem in filter(None, (each.error for each in small_file_findings(log))):

@@ -189,6 +189,16 @@ def test_a_metadata_log_that_is_lost(left: list[str], is_lost: bool, tmp_path: P
     assert not is_lost or found["missing-log"]["directory"] == str(metadata)
 
 
+@pytest.mark.parametrize(("end_offset", "is_lost"), [(6, False), (5, True)])
+def test_what_a_broker_cuts_off_a_metadata_log_is_lost_only_above_its_snapshot(
+    end_offset: int, is_lost: bool, tmp_path: Path
+) -> None:
+    content = metadata_log.batches(RECORDS[:1]) + bytes(20) + metadata_log.batches(RECORDS[1:], start=1, each=1)
+    files = {f"{end_offset:020d}-{1:010d}.checkpoint": metadata_log.snapshot(RECORDS), metadata_log.log(): content}
+    metadata_log.write(tmp_path / "logs", files)
+    assert ("torn-end" in kinds(doctor(tmp_path / "logs"))) is is_lost
+
+
 def test_a_link_in_a_metadata_log_is_refused(tmp_path: Path) -> None:
     metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
     link = tmp_path / "logs" / "__cluster_metadata-0" / f"{0:020d}.timeindex"
