@@ -69,7 +69,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     with ThreadPoolExecutor() as pool:
         scene = Scene(pool)
         yield scene
-        scene.queue.end()
+        scene.jobs.is_cancelled.set()  # A test that has failed may have left tasks that wait.
+    scene.queue.end()
 
 
 def test_what_waits_is_one_job_the_largest_first(scene: Scene) -> None:
@@ -194,6 +195,7 @@ def test_a_job_that_another_wants_is_not_cancelled(scene: Scene) -> None:
     scene.jobs.let("one", "two")
     assert becomes(lambda: sum(map(len, scene.jobs.ran)) == 4)
     stop.set()
+    assert becomes(lambda: any(request.stopped for request in scene.queue._watched))
     with pytest.raises(TimeoutError):
         leaves.result(0.1)  # Its task may still write files.
     scene.jobs.let("leaves")
