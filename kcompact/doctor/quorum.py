@@ -25,7 +25,7 @@ from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
 from kcompact.inspect.small_files import small_file_findings
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
-from kcompact.log.segment_reader import batches
+from kcompact.log.segment_reader import batches, headers
 
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Rule: Uuid.METADATA_TOPIC_ID."""
@@ -52,9 +52,10 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
     damage = broker.problem if broker.metadata is None else broker.metadata.damage
     if not isinstance(damage, CorruptDataError) or Path(damage.file).parent != directory:
         return
-    if log is None or not log.is_cut_off(damage):
+    is_passed_over = log is not None and (log.is_cut_off(damage) or _is_below_snapshot(damage, directory))
+    if not is_passed_over:
         yield _metadata_finding(damage)
-    elif broker.metadata is None:  # A broker cuts it off. kcompact does not know the settings of topics.
+    elif broker.metadata is None:  # A broker starts. kcompact does not know the settings of topics.
         yield of_error(damage, directory)
 
 
@@ -123,6 +124,21 @@ def _topic_id_findings(directory: Path) -> Iterator[Finding]:
             problem=f"has the topic id {topic_id}; that of {METADATA_DIRECTORY} is always {_METADATA_TOPIC_ID}",
             broker_says="InconsistentTopicIdException: Tried to assign topic ID",
         )
+
+
+def _is_below_snapshot(damage: CorruptDataError, directory: Path) -> bool:
+    """Return whether no broker reads what is damaged: a batch below the newest snapshot, where the one before ends.
+
+    So its offsets are right, and it has been kept: its checksum is right too, which does not cover the magic.
+    """
+    snapshot = newest_snapshot(directory)
+    if snapshot is None or not damage.file.endswith(Suffix.LOG) or damage.position is None:
+        return False
+    file = files_in(directory).file(Path(damage.file).name)
+    begins_at = file.base_offset
+    for _, header in headers(file, end_position=damage.position):
+        begins_at = header.next_offset
+    return damage.offset == begins_at < snapshot.end_offset
 
 
 def _metadata_finding(damage: CorruptDataError) -> Finding:

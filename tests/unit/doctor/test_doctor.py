@@ -199,6 +199,20 @@ def test_what_a_broker_cuts_off_a_metadata_log_is_lost_only_above_its_snapshot(
     assert ("torn-end" in kinds(doctor(tmp_path / "logs"))) is is_lost
 
 
+@pytest.mark.parametrize(("batch", "ends_broker"), [(0, False), (3, False), (4, True), (5, True)])
+def test_a_batch_with_a_wrong_magic_ends_a_broker_only_above_the_snapshot(
+    batch: int, ends_broker: bool, tmp_path: Path
+) -> None:
+    """The checksum does not cover the magic, so the batch stays; a broker reads none that the snapshot has."""
+    content = bytearray(metadata_log.batches(RECORDS, each=1))
+    content[16 + batch * (len(content) // len(RECORDS))] = 7
+    files = {f"{4:020d}-{1:010d}.checkpoint": metadata_log.snapshot(RECORDS[:4]), metadata_log.log(): bytes(content)}
+    metadata_log.write(tmp_path / "logs", files)
+    found = kinds(doctor(tmp_path / "logs"))
+    assert ("bad-quorum-file" in found) is ends_broker
+    assert ("damaged-batch" in found) is not ends_broker
+
+
 def test_a_link_in_a_metadata_log_is_refused(tmp_path: Path) -> None:
     metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
     link = tmp_path / "logs" / "__cluster_metadata-0" / f"{0:020d}.timeindex"
