@@ -59,7 +59,7 @@ class Start:
     ended: bool = False
     offsets: dict[str, set[int]] = field(default_factory=dict)
     goes_on: set[str] = field(default_factory=set)
-    """The partitions that took one more record and gave it to a consumer: bytes at the end are only then in its way."""
+    """The partitions that took more records and gave them to a consumer: some damage is only then in its way."""
     metadata_offsets: set[int] = field(default_factory=set)
     """The offsets of the metadata log from before this start that it still has, in its segments or below a snapshot."""
     logged: str = ""
@@ -144,7 +144,7 @@ def _metadata_offsets(directory: Path) -> set[int]:
 
 
 def _gives_new_record(address: str, name: str) -> bool:
-    """Append a record to a partition, and return whether a consumer that begins there gets it."""
+    """Append records to a partition that need entries of its indexes; return whether a consumer gets the last one."""
     topic, number = name.rsplit("-", 1)
     limit_ms = int(STANDS_STILL_S * 1000)
     try:
@@ -158,7 +158,8 @@ def _gives_new_record(address: str, name: str) -> bool:
     except KafkaError:
         return False
     try:
-        sent = producer.send(topic, key=b"new", value=b"new", partition=int(number)).get(3 * STANDS_STILL_S)
+        for _ in range(3):  # Each is a batch, and larger than `index.interval.bytes`.
+            sent = producer.send(topic, key=b"new", value=bytes(5000), partition=int(number)).get(3 * STANDS_STILL_S)
     except KafkaError:
         return False
     finally:
