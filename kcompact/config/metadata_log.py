@@ -193,9 +193,13 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
 
 
 def newest_snapshot(directory: Path) -> MetadataSnapshotName | None:
-    """Return the newest readable snapshot of a metadata log, None without one. Raises RefusedError, StorageError."""
+    """Return the newest snapshot of a metadata log, None without one, and for a damaged one: a broker loads no other.
+
+    Raises RefusedError, StorageError.
+    """
     files = files_in(directory)
-    return _newest_state(files, _list_files(files)[0], [])[1]
+    _, snapshot, damage = _newest_state(files, _list_files(files)[0], [])
+    return snapshot if damage is None else None
 
 
 def _list_files(files: Files) -> tuple[list[MetadataSnapshotName], list[int]]:

@@ -19,13 +19,20 @@ from kcompact.doctor.findings import Finding, Kind, Severity
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
 from kcompact.errors import CorruptDataError, CorruptIndexError, KcompactError, RefusedError, UnsupportedError
-from kcompact.format.names import BOOTSTRAP_CHECKPOINT, Suffix, is_raft_file, log_bases, log_name
+from kcompact.format.names import (
+    BOOTSTRAP_CHECKPOINT,
+    MetadataSnapshotName,
+    Suffix,
+    is_raft_file,
+    log_bases,
+    log_name,
+)
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
 from kcompact.inspect.small_files import small_file_findings
 from kcompact.log.directory import LogDir, PartitionLog, read_log
-from kcompact.log.files import files_in
-from kcompact.log.segment_reader import batches, headers
+from kcompact.log.files import LogFile, files_in
+from kcompact.log.segment_reader import batches, end_by_headers
 
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Rule: Uuid.METADATA_TOPIC_ID."""
@@ -46,24 +53,25 @@ def quorum_findings(log_dir: Path, broker: Broker) -> Iterator[Finding]:
             yield of_error(refused, directory)
     except KcompactError:
         pass
+    snapshot = broker.metadata.snapshot if broker.metadata else None
     if log is not None:
         with suppress(KcompactError):
-            yield from _log_findings(log, broker)
+            # kcompact reads no metadata log that is damaged below its snapshot. A broker loads the snapshot.
+            snapshot = snapshot or newest_snapshot(directory)
+            yield from _log_findings(log, snapshot)
     damage = broker.problem if broker.metadata is None else broker.metadata.damage
     if not isinstance(damage, CorruptDataError) or Path(damage.file).parent != directory:
         return
-    is_passed_over = log is not None and (log.is_cut_off(damage) or _is_below_snapshot(damage, directory))
+    is_passed_over = log is not None and (log.is_cut_off(damage) or _is_below_snapshot(damage, snapshot))
     if not is_passed_over:
         yield _metadata_finding(damage)
     elif broker.metadata is None:  # A broker starts. kcompact does not know the settings of topics.
         yield of_error(damage, directory)
 
 
-def _log_findings(log: PartitionLog, broker: Broker) -> Iterator[Finding]:
+def _log_findings(log: PartitionLog, snapshot: MetadataSnapshotName | None) -> Iterator[Finding]:
     """Yield what is wrong with a metadata log that can be recovered, and with its files."""
     directory = log.directory
-    # kcompact reads no metadata log that is damaged below its snapshot. A broker cuts it off, and loads the snapshot.
-    snapshot = broker.metadata.snapshot if broker.metadata else newest_snapshot(directory)
     yield from recovery_findings(log, log.damage, snapshot_offset=snapshot.end_offset if snapshot else 0)
     yield from file_findings(log)
     for problem in filter(None, (each.error for each in small_file_findings(log))):
@@ -126,18 +134,15 @@ def _topic_id_findings(directory: Path) -> Iterator[Finding]:
         )
 
 
-def _is_below_snapshot(damage: CorruptDataError, directory: Path) -> bool:
+def _is_below_snapshot(damage: CorruptDataError, snapshot: MetadataSnapshotName | None) -> bool:
     """Return whether no broker reads what is damaged: a batch below the newest snapshot, where the one before ends.
 
     So its offsets are right, and it has been kept: its checksum is right too, which does not cover the magic.
     """
-    snapshot = newest_snapshot(directory)
     if snapshot is None or not damage.file.endswith(Suffix.LOG) or damage.position is None:
         return False
-    file = files_in(directory).file(Path(damage.file).name)
-    begins_at = file.base_offset
-    for _, header in headers(file, end_position=damage.position):
-        begins_at = header.next_offset
+    file = LogFile.at(damage.file)
+    begins_at = end_by_headers(file, file.base_offset, end_position=damage.position)
     return damage.offset == begins_at < snapshot.end_offset
 
 

@@ -130,10 +130,13 @@ def headers(file: LogFile, *, start_position: int = 0, end_position: int | None 
             position += header.size_bytes
 
 
-def end_by_headers(file: LogFile, base_offset: int) -> int:
-    """Return the end offset of a segment. Raises CorruptBatchError, RefusedError, StorageError."""
+def end_by_headers(file: LogFile, base_offset: int, *, end_position: int | None = None) -> int:
+    """Return the end offset of a segment, or of its batches before a position.
+
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
     end_offset = base_offset
-    for _, header in headers(file):
+    for _, header in headers(file, end_position=end_position):
         end_offset = header.next_offset
     return end_offset
 

@@ -213,6 +213,17 @@ def test_a_batch_with_a_wrong_magic_ends_a_broker_only_above_the_snapshot(
     assert ("damaged-batch" in found) is not ends_broker
 
 
+@pytest.mark.parametrize("with_damaged", [False, True])
+def test_only_the_newest_snapshot_lets_a_broker_pass_over_a_batch(with_damaged: bool, tmp_path: Path) -> None:
+    content = bytearray(metadata_log.batches(RECORDS, each=1))
+    content[16] = 7
+    files = {f"{4:020d}-{1:010d}.checkpoint": metadata_log.snapshot(RECORDS[:4]), metadata_log.log(): bytes(content)}
+    if with_damaged:
+        files[f"{6:020d}-{1:010d}.checkpoint"] = SNAPSHOT[:-100]
+    metadata_log.write(tmp_path / "logs", files)
+    assert ("bad-quorum-file" in kinds(doctor(tmp_path / "logs"))) is with_damaged
+
+
 def test_a_link_in_a_metadata_log_is_refused(tmp_path: Path) -> None:
     metadata_log.write(tmp_path / "logs", {metadata_log.log(): metadata_log.batches([TopicRecord("t", bytes(16))])})
     link = tmp_path / "logs" / "__cluster_metadata-0" / f"{0:020d}.timeindex"
