@@ -214,14 +214,13 @@ class EngineError(KcompactError):
 
 
 class KernelsUnavailableError(KcompactError):
-    """The kernels cannot be used in this process. The readable definitions give the same result."""
+    """The machine code of the kernels cannot be used in this process."""
 
     exit_code = 4
 
     def __init__(self, *, problem: str) -> None:
         self.problem = problem
-        hint = "Set KCOMPACT_KERNELS=off to work without it: the result is the same, the run takes many times longer."
-        super().__init__(f"machine code: {problem}", hint)
+        super().__init__(f"machine code: {problem}", "kcompact doctor examines the files without it.")
 
 
 class ClusterUnreachableError(KcompactError):

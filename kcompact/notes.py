@@ -7,8 +7,9 @@ is shown. JSON has both, as `code` and `text`.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from kcompact.values import dataclass
 
 
 class NoteCode(StrEnum):

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, StrEnum
 from sys import float_info
 from typing import Any
+
+from kcompact.values import dataclass
 
 
 class EmptyLastBatch(Enum):

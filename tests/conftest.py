@@ -21,10 +21,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from kcompact.host import other_processes
-from kcompact.kernels.machine_code import VARIABLE
 from tests.support import crash
 from tests.support.files_in_memory import directory_in_memory
-from tests.support.machine_code import switch
+from tests.support.machine_code import switched
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark
@@ -77,10 +76,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(params=[True, False], ids=["kernels", "definitions"])
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether kernels do the work. A test with this fixture runs both ways."""
-    monkeypatch.setenv(VARIABLE, switch(compiled=request.param))
-    return bool(request.param)
+def compiled(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether kernels read. A test with this fixture runs both ways."""
+    with switched(compiled=request.param):
+        yield request.param
 
 
 def is_on_spark(node_id: str) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import responses
 from typing import Any
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from kcompact.bucket.path import SCHEME
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, StorageError
 from kcompact.readable import shell_word, shown
+from kcompact.values import dataclass
 
 CREDENTIALS_HINT = (
     "Set the credentials as for the AWS tools: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the role "

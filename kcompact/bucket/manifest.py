@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from kcompact.errors import CorruptCheckpointError
@@ -28,6 +28,7 @@ from kcompact.format.sealed_json import (
     sealed,
     unsealed,
 )
+from kcompact.values import dataclass
 
 MANIFEST = ".kcompact-manifest.json"
 VERSION = 1

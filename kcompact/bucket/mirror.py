@@ -13,7 +13,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Manifest
@@ -33,6 +32,7 @@ from kcompact.format.names import (
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
 from kcompact.host.descriptors import closed_after
 from kcompact.readable import shell_word
+from kcompact.values import dataclass
 
 KEPT_BYTES = 4 << 30
 """What the scratch keeps of objects that are not in use, at most."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from kcompact.bucket.path import BucketPath
@@ -16,6 +16,7 @@ from kcompact.bucket.scratch import scratch_errors
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.checksum import crc32c
 from kcompact.host.descriptors import closed_after
+from kcompact.values import dataclass
 
 WHOLE_BYTES = 8 << 20
 """An object up to this size is fetched at once."""

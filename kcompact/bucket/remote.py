@@ -13,7 +13,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from kcompact.bucket.path import SCHEME, is_plain
 from kcompact.errors import RefusedError
 from kcompact.format.checksum import crc32c
 from kcompact.readable import shown
+from kcompact.values import dataclass
 
 Answer = TypeVar("Answer")
 Bytes = bytes | mmap.mmap

@@ -7,7 +7,7 @@ these decisions. They read records only for `Fate.FILTER`. The rules work on col
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from kcompact.clean.job import CleanJob
 from kcompact.format.batch import Header
-from kcompact.kernels import Table
+from kcompact.kernels import Mask, Table
 from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import HeaderTable
+from kcompact.log.markers import are_control
 from kcompact.log.producer_state import LastRecord
 
-Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 
@@ -55,7 +56,7 @@ def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None
     kcompact's own.
     """
     fates = np.full(len(table), Fate.FILTER, np.uint8)
-    is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    is_control = are_control(table)
     is_discardable = table[:, c.FLAGS] & c.DISCARDABLE != 0
     if latest_counts is not None:
         is_counted = ~is_control & ~is_discardable & (table[:, c.LAST_OFFSET] < job.upper_bound_offset)
@@ -69,16 +70,12 @@ def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None
     return BatchFates(fates, keeps_header)
 
 
-def table_of(headers: Sequence[Header], *, is_discardable: Sequence[bool]) -> Table:
-    """Return the columns of these headers that `decide_batch_fates` reads; the other columns are 0."""
-    table = np.zeros((len(headers), c.COLUMNS), np.int64)
-    for row, header in enumerate(headers):
-        table[row, c.LAST_OFFSET] = header.last_offset
-        table[row, c.ATTRIBUTES] = header.attributes
-        table[row, c.BASE_TIMESTAMP] = header.base_timestamp
-        table[row, c.PRODUCER_ID] = header.producer_id
-        table[row, c.PRODUCER_EPOCH] = header.producer_epoch
-        table[row, c.RECORDS_COUNT] = header.records_count
+def table_of(headers: Iterable[Header], *, is_discardable: Sequence[bool]) -> Table:
+    """Return these headers as a table for `decide_batch_fates`, without positions."""
+    found = HeaderTable()
+    for header in headers:
+        found.append(0, header)
+    table = found.table()
     table[:, c.FLAGS] = np.where(is_discardable, c.DISCARDABLE, 0)
     return table
 
@@ -123,7 +120,7 @@ def _is_last_of_producer(table: Table, last_records: Mapping[int, LastRecord]) -
 
     row = np.minimum(np.searchsorted(producer_ids, table[:, c.PRODUCER_ID]), len(producer_ids) - 1)
     is_active = (producer_ids[row] == table[:, c.PRODUCER_ID]) & (table[:, c.PRODUCER_ID] >= 0)
-    is_marker_of_epoch = (table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0) & (table[:, c.PRODUCER_EPOCH] == epochs[row])
+    is_marker_of_epoch = are_control(table) & (table[:, c.PRODUCER_EPOCH] == epochs[row])
     has_data = last_offsets[row] >= 0
     is_last: Mask = is_active & np.where(has_data, table[:, c.LAST_OFFSET] == last_offsets[row], is_marker_of_epoch)
     return is_last

@@ -7,7 +7,7 @@ are encoded again, as Kafka's writer does it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from kcompact.format import batch as batch_format
 from kcompact.format import legacy
 from kcompact.format.batch import Batch, Header, Record, read_records
 from kcompact.release import KAFKA_3_9
+from kcompact.values import dataclass
 
 
 class FilteredRun(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from kcompact.clean.accounting import check_parts
@@ -20,6 +20,7 @@ from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import FileIdentity
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,16 +7,17 @@ passed are inflated. A cleaning, or its dry run, counts exactly: `RecordCounts`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kcompact.clean.job import RecordCounts
 from kcompact.clean.splits import legacy_horizon_ms
 from kcompact.format.batch import Header, read_records
-from kcompact.log.segment_reader import batches, headers
+from kcompact.log.batch_headers import headers
+from kcompact.log.segment_reader import batches
 from kcompact.log.segments import Segment
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import counted, shown, some_of
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kcompact.clean.rules import delete_horizon_ms
+from kcompact.format.codec import SLOW
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
+from kcompact.kernels import Table
+from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.transactions import PackedTable
 from kcompact.release import NEWEST, Release
+from kcompact.values import dataclass
 
 NEVER_MS = -(1 << 63)
 """A time before every delete horizon."""
@@ -104,8 +108,7 @@ class ScanJob:
 
     `directory` is that of the partition, empty for splits of several partitions. `hash_key` has 16 bytes. `keys_bytes`
     limits the keys that one task holds in memory, `memory_bytes` what it holds for a batch (`format.limits`): there is
-    enough for `workers` tasks at the same time. With `kernel_hashes`, keys are hashed as the kernels do it, else as
-    hashlib does: all tasks must do the same, on whatever machine they run.
+    enough for `workers` tasks at the same time.
     """
 
     directory: str = ""
@@ -114,7 +117,6 @@ class ScanJob:
     keys_bytes: int = 64 << 20
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     workers: int = 1
-    kernel_hashes: bool = False
     max_bytes_per_second: int | None = None
 
 
@@ -172,6 +174,22 @@ class SplitSummary(NamedTuple):
     transactional: PackedTable
     most_bytes: int
     slow_bytes: int
+
+    @classmethod
+    def of(
+        cls, counts: tuple[int, int, int, int, int], table: Table, transactional: PackedTable, most_bytes: int
+    ) -> SplitSummary:
+        """Return the summary of the batches of a table. `counts` are the first five fields."""
+        epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
+        return cls(
+            *counts,
+            max_timestamp=int(table[:, c.MAX_TIMESTAMP].max(initial=-1)),
+            first_epoch=int(epochs[0]) if len(epochs) else -1,
+            last_epoch=int(epochs[-1]) if len(epochs) else -1,
+            transactional=transactional,
+            most_bytes=most_bytes,
+            slow_bytes=int(table[np.isin(table[:, c.ATTRIBUTES] & c.CODEC_MASK, SLOW), c.SIZE].sum()),
+        )
 
     @property
     def unkeyed_or_tombstones(self) -> int:

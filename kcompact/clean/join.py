@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.clean.job import WrittenPart, as_columns
 from kcompact.clean.staged_files import (
     READ_BACK_MISMATCH,
@@ -28,15 +27,13 @@ from kcompact.clean.staged_files import (
 )
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import CorruptDataError, storage_error, storage_errors
-from kcompact.format import index
 from kcompact.format.checksum import crc32c
-from kcompact.format.index import AbortedTxn, IndexBuilder, build_txn_index
+from kcompact.format.index import AbortedTxn, build_txn_index
 from kcompact.format.names import index_name, log_name, time_index_name, txn_index_name
 from kcompact.host.descriptors import closed_after
 from kcompact.host.throttle import Pace, Throttle
-from kcompact.kernels import Column
-from kcompact.kernels import columns as c
 from kcompact.log.files import OpenLocalFile, open_regular
+from kcompact.log.index_files import indexes_of
 
 COPY_BYTES = 16 << 20
 
@@ -95,43 +92,13 @@ def _joined_log(
 
 def build_indexes(parts: Sequence[WrittenPart], base_offset: int, config: TopicConfig) -> tuple[bytes, bytes]:
     """Return the `.index` and the `.timeindex` of a group. Raises RefusedError for a full index."""
-    interval_bytes, max_bytes = config.index_interval_bytes, config.segment_index_bytes
-    if kernels.in_use():
-        columns = as_columns(np.concatenate([part.output_table for part in parts]))
-        indexes = indexes_by_kernel(
-            *columns, base_offset=base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes
-        )
-        if indexes is not None:
-            return indexes
-    builder = IndexBuilder(base_offset, interval_bytes, max_index_bytes=max_bytes, file=log_name(base_offset))
-    position = 0
-    for part in parts:
-        for last_offset, max_timestamp, size_bytes in part.output_table.tolist():
-            builder.append(last_offset, position, size_bytes, max_timestamp)
-            position += size_bytes
-    return builder.finish()
-
-
-def indexes_by_kernel(
-    last_offsets: Column,
-    max_timestamps: Column,
-    sizes: Column,
-    *,
-    base_offset: int,
-    interval_bytes: int,
-    max_index_bytes: int,
-) -> tuple[bytes, bytes] | None:
-    """Return the `.index` and the `.timeindex` of a segment, or None if `format.index.IndexBuilder` raises an error."""
-    offsets, times = np.empty((len(sizes) + 1, 2), np.int64), np.empty((len(sizes) + 1, 2), np.int64)
-    offset_count, time_count, code = kernels.index_entries(
-        last_offsets, max_timestamps, sizes, base_offset, interval_bytes,
-        max_index_bytes // index.OFFSET_ENTRY_BYTES, max_index_bytes // index.TIME_ENTRY_BYTES - 1, offsets, times,
-    )  # fmt: skip
-    if code != c.DONE:
-        return None
-    time_entries = np.empty(time_count, [("timestamp", ">i8"), ("offset", ">i4")])
-    time_entries["timestamp"], time_entries["offset"] = times[:time_count, 0], times[:time_count, 1]
-    return offsets[:offset_count].astype(">i4").tobytes(), time_entries.tobytes()
+    return indexes_of(
+        *as_columns(np.concatenate([part.output_table for part in parts])),
+        base_offset=base_offset,
+        interval_bytes=config.index_interval_bytes,
+        max_index_bytes=config.segment_index_bytes,
+        file=log_name(base_offset),
+    )
 
 
 def _append_parts(target: Path, parts: Sequence[Path], dir_fd: int, pace: Pace) -> None:

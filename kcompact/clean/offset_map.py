@@ -23,44 +23,25 @@ from kcompact import kernels
 from kcompact.clean.job import CleanJob
 from kcompact.clean.stages import Collector
 from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpack_keys
+from kcompact.kernels import Mask
 
 SPLIT_SHIFT = 36
 IN_MAP = 1
 KEY_BYTES = 24
 """The size of one key in a block."""
 
-Mask = npt.NDArray[np.bool_]
 RecordRefs = npt.NDArray[np.int64]
 
 NOTHING = Keys(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64))
 
 
-def latest(keys: Keys) -> Mask:
+def latest(keys: Keys, *, scratch: kernels.Scratch | None = None) -> Mask:
     """Return a mask of the latest rows: no row in the map has the same key and a greater record reference.
 
     Kafka's map holds only records of the dirty section, without aborted data (`Cleaner.buildOffsetMap`). Other records
     supersede nothing. Idempotent, and associative: latest(a ∪ b) = latest(latest(a) ∪ latest(b)).
-    This is the readable definition of `kernels.mark_latest`.
+    Record references must rise.
     """
-    if not keys.rows:
-        return np.empty(0, np.bool_)
-    order = np.lexsort((keys.record_ref, keys.hash_low, keys.hash_high))
-    high, low, record_ref = keys.hash_high[order], keys.hash_low[order], keys.record_ref[order]
-    is_first = np.ones(keys.rows, np.bool_)
-    np.logical_or(high[1:] != high[:-1], low[1:] != low[:-1], out=is_first[1:])
-    key_number = np.cumsum(is_first) - 1
-    greatest = np.full(int(key_number[-1]) + 1, -1, np.int64)
-    in_map = record_ref & IN_MAP == 1
-    np.maximum.at(greatest, key_number[in_map], record_ref[in_map])
-    is_latest = np.empty(keys.rows, np.bool_)
-    is_latest[order] = record_ref >= greatest[key_number]
-    return is_latest
-
-
-def latest_mask(keys: Keys, *, scratch: kernels.Scratch | None = None) -> Mask:
-    """Return `latest(keys)`, computed by the kernel unless the kernels are turned off."""
-    if not kernels.in_use():
-        return latest(keys)
     is_latest = np.empty(keys.rows, np.uint8)
     kernels.mark_latest(*keys, is_latest, scratch)
     return is_latest.view(np.bool_)
@@ -91,26 +72,17 @@ class Survivors:
     def __init__(self) -> None:
         self.bitmaps: dict[int, Bytes] = {}
         self.cleared: Counter[int] = Counter()
-        self._by_kernels = kernels.in_use()
 
     def add(self, split: int, records: int, record_refs: RecordRefs) -> None:
         """Set the bits of some rows of a split that has `records` records."""
         bitmap = self.bitmaps.setdefault(split, np.zeros((records + 7) // 8, np.uint8))
-        if self._by_kernels:
-            kernels.set_bits(record_refs, split << SPLIT_SHIFT, bitmap)
-        else:
-            rows = rows_of(record_refs)
-            np.bitwise_or.at(bitmap, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
+        kernels.set_bits(record_refs, split << SPLIT_SHIFT, bitmap)
 
     def clear(self, record_refs: RecordRefs) -> None:
         """Clear the bits of superseded rows. The record references must rise."""
         for split, split_refs in by_split(record_refs):
             self.cleared[split] += len(split_refs)
-            if self._by_kernels:
-                kernels.clear_bits(split_refs, split << SPLIT_SHIFT, self.bitmaps[split])
-            else:
-                rows = rows_of(split_refs)
-                np.bitwise_and.at(self.bitmaps[split], rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
+            kernels.clear_bits(split_refs, split << SPLIT_SHIFT, self.bitmaps[split])
 
 
 def rows_of(record_refs: RecordRefs) -> Rows:
@@ -153,7 +125,7 @@ class KeyCollector(Collector):
         super().__init__(limit_bytes // KEY_BYTES, *NOTHING)
         self.survivors = Survivors()
         self._bucket_count = bucket_count
-        self._scratch = kernels.Scratch() if kernels.in_use() else None
+        self._scratch = kernels.Scratch()
 
     def commit(self, split: int, records: int, rows: int) -> None:
         """Keep the first `rows` keys that were written since `reserve`; their split has `records` records."""
@@ -170,14 +142,9 @@ class KeyCollector(Collector):
 
     def _merged_rows(self) -> int:
         held = self._held()
-        is_latest = latest_mask(held, scratch=self._scratch)
+        is_latest = latest(held, scratch=self._scratch)
         self.survivors.clear(held.record_ref[~is_latest])
-        if self._scratch is not None:
-            return int(kernels.keep_latest(is_latest.view(np.uint8), *held))
-        kept = take(held, is_latest)
-        for column, latest_column in zip(held, kept, strict=True):
-            column[: kept.rows] = latest_column
-        return kept.rows
+        return int(kernels.keep_latest(is_latest.view(np.uint8), *held))
 
     def _packed(self) -> Iterator[tuple[int, bytes]]:
         for bucket, keys in enumerate(keys_by_bucket(self._held(), self._bucket_count)):
@@ -189,15 +156,11 @@ def keys_by_bucket(keys: Keys, bucket_count: int) -> Iterator[Keys]:
     """Yield the rows of each bucket, in order. The bucket depends only on the hash of the key."""
     if bucket_count == 1:
         yield keys
-    elif kernels.in_use():
-        sorted_keys = Keys(np.empty_like(keys.hash_high), np.empty_like(keys.hash_low), np.empty_like(keys.record_ref))
-        starts = kernels.deal(*keys, bucket_count, *sorted_keys)
-        for bucket in range(bucket_count):
-            yield take(sorted_keys, slice(starts[bucket], starts[bucket + 1]))
-    else:
-        bucket_of = keys.hash_high % np.uint64(bucket_count)
-        for bucket in range(bucket_count):
-            yield take(keys, bucket_of == bucket)
+        return
+    sorted_keys = Keys(np.empty_like(keys.hash_high), np.empty_like(keys.hash_low), np.empty_like(keys.record_ref))
+    starts = kernels.deal(*keys, bucket_count, *sorted_keys)
+    for bucket in range(bucket_count):
+        yield take(sorted_keys, slice(starts[bucket], starts[bucket + 1]))
 
 
 class Reduced(NamedTuple):
@@ -218,7 +181,7 @@ def reduce_bucket(job: CleanJob, blocks: Iterable[bytes]) -> Reduced:
     parts = sorted((keys for keys in map(unpack_keys, blocks) if keys.rows), key=lambda keys: int(keys.record_ref[0]))
     keys = joined(parts)
     parts.clear()
-    is_latest = latest_mask(keys)
+    is_latest = latest(keys)
     map_keys = int(np.count_nonzero(keys.record_ref[is_latest] & IN_MAP))
     superseded_refs = keys.record_ref[~is_latest]
     row_blocks = [pack_rows(split, rows_of(split_refs)) for split, split_refs in by_split(superseded_refs)]

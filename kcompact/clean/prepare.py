@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, groupby
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.clean.accounting import check_reduction, check_scan
 from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES, Reduced, count_bits
@@ -58,6 +57,7 @@ from kcompact.kernels import Column
 from kcompact.log.producer_state import last_records
 from kcompact.log.transactions import PackedTable, PackedTables
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.values import dataclass
 
 WRITE_WEIGHT = 4
 """How many times the work of reading a record it is to encode and write it. Compression makes it more."""
@@ -158,7 +158,6 @@ def prepare_clean(
         keys_bytes=keys_bytes,
         memory_bytes=batch_memory_bytes(budget_bytes, workers),
         workers=workers,
-        kernel_hashes=kernels.in_use(),
         max_bytes_per_second=max_bytes_per_second,
         release=plan.config.release,
         held_back_from_offset=plan.held_back_from_offset,

@@ -7,12 +7,11 @@ definition. It also reads the splits that the kernels reject, and raises the det
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.clean import stages
+from kcompact.clean import split_kernels, stages
 from kcompact.clean.growth import most_bytes
 from kcompact.clean.job import CleanJob, Split, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, KeyCollector, Reduced, reduce_bucket
@@ -20,15 +19,12 @@ from kcompact.clean.splits import wrong_index
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
-from kcompact.format.codec import SLOW
 from kcompact.host.throttle import Pace
-from kcompact.log.batch_headers import BatchHeader, with_marker
-from kcompact.log.offset_index import OffsetPositions
+from kcompact.log.batch_headers import HeaderTable
+from kcompact.log.inflate import Buffers
+from kcompact.log.markers import with_marker
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
-
-if TYPE_CHECKING:
-    from kcompact.log.inflate import Buffers
 
 
 class Scanned(NamedTuple):
@@ -57,8 +53,6 @@ def scan_splits(
         return collectors[-1]
 
     def by_kernels(split: Split, collector: KeyCollector, buffers: Buffers) -> SplitSummary | None:
-        from kcompact.clean import split_kernels
-
         return split_kernels.scan_split(job, split, collector, buffers)
 
     summaries = yield from stages.scan(
@@ -89,13 +83,15 @@ def read_split(job: CleanJob, split: Split, collector: KeyCollector) -> SplitSum
     hash_of = stages.key_hash(job)
     hashes: list[bytes] = []
     record_refs: list[int] = []
-    summary = _SummaryBuilder()
+    headers = HeaderTable()
+    transactional: list[TransactionBatch] = []
     excluded_from_map = set(split.excluded_from_map.tolist())
-    row = announced = unkeyed = tombstones = control = 0
+    row = announced = unkeyed = tombstones = control = most = 0
     for batch, records in batches_with_records(split, job.memory_bytes):
         header = batch.header
-        summary.add(with_marker(batch, file=str(split.log)))
-        summary.most_bytes += most_bytes(batch, records)
+        headers.append(batch.position - split.start_position, header)
+        transactional += of_headers([with_marker(batch, file=str(split.log))])
+        most += most_bytes(batch, records)
         if header.is_control:  # The key of a marker is not a record key (KAFKA-14055).
             control += len(records)
         else:
@@ -111,13 +107,13 @@ def read_split(job: CleanJob, split: Split, collector: KeyCollector) -> SplitSum
         row += len(records)
         # The header of a compressed legacy batch has no number of records.
         announced += len(records) if header.records_count < 0 else header.records_count
-    if (wrong := wrong_index(split, summary.offset_positions)) is not None:
+    table = headers.table()
+    if (wrong := wrong_index(split, table)) is not None:
         raise wrong
     halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
     collector.add(split.number, row, Keys(halves[:, 1].copy(), halves[:, 0].copy(), np.array(record_refs, np.int64)))
-    return summary.finish(
-        records=announced, keyed=len(record_refs), unkeyed=unkeyed, tombstones=tombstones, control=control
-    )
+    counts = (announced, len(record_refs), unkeyed, tombstones, control)
+    return SplitSummary.of(counts, table, PackedTable.of(table_of(transactional)), most)
 
 
 def batches_with_records(split: Split, memory_bytes: int) -> Iterator[tuple[Batch, list[Record]]]:
@@ -143,41 +139,3 @@ def batches_with_records(split: Split, memory_bytes: int) -> Iterator[tuple[Batc
             )
         previous_offset = batch.header.last_offset
         yield batch, records
-
-
-@dataclass(slots=True)
-class _SummaryBuilder:
-    """Collects the summary of a split, batch by batch."""
-
-    max_timestamp: int = -1
-    first_epoch: int = -1
-    last_epoch: int = -1
-    most_bytes: int = 0
-    slow_bytes: int = 0
-    transactional: list[TransactionBatch] = field(default_factory=list)
-    offset_positions: OffsetPositions = field(default_factory=OffsetPositions)
-
-    def add(self, batch: BatchHeader) -> None:
-        header = batch.header
-        self.offset_positions.append(batch.position, header)
-        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-        if header.partition_leader_epoch >= 0:
-            self.first_epoch = header.partition_leader_epoch if self.first_epoch < 0 else self.first_epoch
-            self.last_epoch = header.partition_leader_epoch
-        self.slow_bytes += header.size_bytes if header.codec_id in SLOW else 0
-        self.transactional += of_headers([batch])
-
-    def finish(self, *, records: int, keyed: int, unkeyed: int, tombstones: int, control: int) -> SplitSummary:
-        return SplitSummary(
-            records=records,
-            keyed=keyed,
-            unkeyed=unkeyed,
-            tombstones=tombstones,
-            control=control,
-            max_timestamp=self.max_timestamp,
-            first_epoch=self.first_epoch,
-            last_epoch=self.last_epoch,
-            transactional=PackedTable.of(table_of(self.transactional)),
-            most_bytes=self.most_bytes,
-            slow_bytes=self.slow_bytes,
-        )

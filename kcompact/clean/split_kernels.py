@@ -22,27 +22,16 @@ from kcompact.clean.offset_map import SPLIT_SHIFT, KeyCollector, bits
 from kcompact.clean.splits import wrong_index
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, read_header, sealed
-from kcompact.format.codec import SLOW, Codec, compress, most_compressed_bytes
+from kcompact.format.codec import Codec, compress, most_compressed_bytes
 from kcompact.kernels import Bytes, Column, Table
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import with_marker
 from kcompact.log.inflate import Buffers, inflated_runs
-from kcompact.log.offset_index import OffsetPositions
+from kcompact.log.markers import are_control
+from kcompact.log.segment_reader import VerifiedRun
 from kcompact.log.transactions import PackedTable, find_transactions
 
 
-class Loaded(NamedTuple):
-    """A split in memory: its bytes, and the table of its batches."""
-
-    buffer: Bytes
-    table: Table
-
-    @property
-    def records(self) -> int:
-        return int(self.table[-1, c.ROW] + self.table[-1, c.RECORDS_COUNT]) if len(self.table) else 0
-
-
-def load(split: Split, buffers: Buffers) -> Loaded | None:
+def load(split: Split, buffers: Buffers) -> VerifiedRun | None:
     """Return a split with its batches verified, None if the kernel rejects it."""
     buffer = buffers.bytes_of("source", split.size_bytes)
     table = buffers.table("batches", split.size_bytes // c.HEADER_BYTES + 1, c.COLUMNS)
@@ -64,7 +53,7 @@ def load(split: Split, buffers: Buffers) -> Loaded | None:
         if len(offsets):
             flagged = np.minimum(np.searchsorted(table[:, c.BASE_OFFSET], offsets), count - 1)
             table[flagged[table[flagged, c.BASE_OFFSET] == offsets], c.FLAGS] |= flag
-    return Loaded(buffer, table)
+    return VerifiedRun(buffer, table, split.start_position, int(table[:, c.EPOCH].max(initial=-1)))
 
 
 def is_possible(table: Table, first: int, end: int) -> bool:
@@ -84,7 +73,7 @@ def scan_split(job: CleanJob, split: Split, collector: KeyCollector, buffers: Bu
     In that case the collector may already have some of the split's keys.
     """
     loaded = load(split, buffers)
-    if loaded is None or not _index_agrees(split, loaded.table):
+    if loaded is None or wrong_index(split, loaded.table) is not None:
         return None
     table = loaded.table
     k0, k1 = np.frombuffer(job.hash_key, "<u8")
@@ -106,32 +95,11 @@ def scan_split(job: CleanJob, split: Split, collector: KeyCollector, buffers: Bu
             unkeyed, tombstones, control = unkeyed + others[0], tombstones + others[1], control + others[2]
             most_bytes += most_bytes_of_table(table[first:end], header_bytes)
             collector.commit(split.number, loaded.records, entries)
-        transactional = find_transactions(
-            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=str(split.log))
-        )
+        transactional = find_transactions(loaded, split.log)
     except CorruptBatchError:
         return None
-    epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
-    return SplitSummary(
-        records=loaded.records,
-        keyed=keyed,
-        unkeyed=unkeyed,
-        tombstones=tombstones,
-        control=control,
-        max_timestamp=max(-1, int(table[:, c.MAX_TIMESTAMP].max())) if len(table) else -1,
-        first_epoch=int(epochs[0]) if len(epochs) else -1,
-        last_epoch=int(epochs[-1]) if len(epochs) else -1,
-        transactional=PackedTable.of(transactional),
-        most_bytes=most_bytes,
-        slow_bytes=int(table[np.isin(table[:, c.ATTRIBUTES] & c.CODEC_MASK, SLOW), c.SIZE].sum()),
-    )
-
-
-def _index_agrees(split: Split, table: Table) -> bool:
-    """Return whether each index entry that points into this split is true."""
-    offset_positions = OffsetPositions()
-    offset_positions.extend(table, split.start_position)
-    return wrong_index(split, offset_positions) is None
+    counts = (loaded.records, keyed, unkeyed, tombstones, control)
+    return SplitSummary.of(counts, table, PackedTable.of(transactional), most_bytes)
 
 
 # Filter
@@ -169,13 +137,13 @@ class _Filtering(NamedTuple):
 
     job: CleanJob
     split: Split
-    loaded: Loaded
+    loaded: VerifiedRun
     survivors: Bytes
     fates: BatchFates
     latest_counts: Column | None
 
     def batch(self, number: int) -> Batch:
-        return batch_at(self.split, self.loaded, number)
+        return self.loaded.batch(number, self.split.log)
 
 
 def _filter(filtering: _Filtering, buffers: Buffers) -> Iterator[FilteredRun]:
@@ -292,7 +260,7 @@ def _counts(filtering: _Filtering, outcome: Table, first: int, end: int) -> Reco
     is_known = outcome[:, c.ACTION] != c.UNKNOWN
     is_discardable = table[:, c.FLAGS] & c.DISCARDABLE != 0
     is_discarded = is_discardable & (fates <= Fate.CLEAR)
-    known, is_control = outcome[is_known], table[is_known, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    known, is_control = outcome[is_known], are_control(table)[is_known]
     action = outcome[:, c.ACTION]
     is_new = ((action == c.ENCODED) | (action == c.SEALED)) & (table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0)
     # Past its horizon only a hold keeps the marker of a transaction without a batch.
@@ -350,14 +318,6 @@ def _pieces(
 MANY_PIECES = 1024
 SMALL_PIECE_BYTES = 2048
 """So many pieces of a run, as small as this on average, are copied to one: writing each takes longer."""
-
-
-def batch_at(split: Split, loaded: Loaded, number: int) -> Batch:
-    """Return a batch of a loaded split, by its row in the table."""
-    start, size = int(loaded.table[number, c.POSITION]), int(loaded.table[number, c.SIZE])
-    data = loaded.buffer.data[start : start + size]
-    position = split.start_position + start
-    return Batch(position, read_header(data, file=str(split.log), position=position), data)
 
 
 def _clean_by_definition(filtering: _Filtering, number: int) -> CleanedBatch:

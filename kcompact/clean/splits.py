@@ -19,14 +19,15 @@ from kcompact.clean.job import ScanJob, Split
 from kcompact.config.settings import LONG_MAX
 from kcompact.errors import CorruptIndexError
 from kcompact.format.batch import legacy_base_offset
-from kcompact.format.index import EntryColumns
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, MEMORY_FACTOR
 from kcompact.format.names import Suffix
+from kcompact.kernels import Table
+from kcompact.log.batch_headers import header_at, headers, mean_batch_bytes
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.index_files import read_offset_index
 from kcompact.log.offset_index import OffsetPositions, contradiction, is_true, wrong_entry
-from kcompact.log.segment_reader import batches, headers, mean_batch_bytes, require_readable
+from kcompact.log.segment_reader import batches, require_readable
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 
@@ -150,10 +151,7 @@ def _starts(log: PartitionLog, segment: Segment, split_bytes: int) -> list[int]:
         positions = np.fromiter((position for position, _ in headers(file)), np.int64)
         return [0, *(int(positions[number]) for number in _every(split_bytes, positions))]
     entries = read_offset_index(index_file)
-    if isinstance(entries, EntryColumns):
-        positions = entries.second.astype(np.int64)
-    else:
-        positions = np.fromiter((entry.position for entry in entries), np.int64, len(entries))
+    positions = entries.table["position"].astype(np.int64)
     chosen = list(_every(split_bytes, positions))
     for number in chosen:
         if not is_true(file, entries, number) and (problem := contradiction(index_file)) is not None:
@@ -177,10 +175,10 @@ def _every(split_bytes: int, positions: npt.NDArray[np.int64], position: int = 0
         position = int(positions[number])
 
 
-def wrong_index(split: Split, offset_positions: OffsetPositions) -> CorruptIndexError | None:
+def wrong_index(split: Split, table: Table) -> CorruptIndexError | None:
     """Return what is wrong with the index of a split, None if each entry that points into the split is true.
 
-    `offset_positions` are those of the split. Raises RefusedError, StorageError.
+    `table` has the batches of the split, with positions that count from its start. Raises RefusedError, StorageError.
     """
     if not split.check_index:
         return None
@@ -193,6 +191,8 @@ def wrong_index(split: Split, offset_positions: OffsetPositions) -> CorruptIndex
         bisect_left(entries, position, key=lambda entry: entry.position)
         for position in (split.start_position, split.end_position)
     )
+    offset_positions = OffsetPositions()
+    offset_positions.extend(table, split.start_position)
     for wrong in offset_positions.wrong_entries(entries[first:end], split.log.base_offset):
         number = first + wrong
         # The offset of the last entry may be that of a batch behind the split.
@@ -204,7 +204,7 @@ def wrong_index(split: Split, offset_positions: OffsetPositions) -> CorruptIndex
 
 def base_offset_at(file: LogFile, position: int) -> int:
     """Return the first offset of the batch at a position. Raises CorruptBatchError, RefusedError, StorageError."""
-    _, header = next(headers(file, start_position=position))
+    header = header_at(file, position)
     if header.magic == 2:
         return header.base_offset
     # A legacy batch stores its first offset only inside its compressed section.

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,7 @@ from kcompact.host.descriptors import closed_after
 from kcompact.host.throttle import Pace
 from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, open_regular
+from kcompact.values import dataclass
 
 MAX_PIECES = 1024
 """The most pieces that one `writev` accepts."""
@@ -152,16 +152,15 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, d
     rows = np.concatenate([part.output_table for part in parts])
     last_offsets, max_timestamps, sizes = as_columns(rows)
     ends = np.cumsum(sizes)
-    read_batches = _batch_reader(path)
     # Not more than the file: clearing 32 MiB takes longer than all else that is done with a small segment.
     buffer = bytearray(max(min(VERIFY_BYTES, int(sizes.sum())), int(sizes.max(initial=0))))
     whole, records, previous_offset, position, row = 0, 0, -1, 0, 0
     with open_regular(path, dir_fd=dir_fd) as opened, storage_errors(path, "read back"):
         # Read from the disk, not from the page cache.
         os.posix_fadvise(opened.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        size, expected = opened.size_bytes, sum(part.size_bytes for part in parts)
-        if size != expected or size != (int(ends[-1]) if len(ends) else 0):
-            raise CorruptDataError(file=path, problem=f"{expected} bytes were written, the file has {size}")
+        size, written = opened.size_bytes, sum(part.size_bytes for part in parts)
+        if size != written or size != (int(ends[-1]) if len(ends) else 0):
+            raise CorruptDataError(file=path, problem=f"{written} bytes were written, the file has {size}")
         for part in parts:
             crc, part_end = 0, row + len(part.output_table)
             while row < part_end:
@@ -173,9 +172,9 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, d
                 opened.read_into(data, position)
                 crc = crc32c(data, crc)
                 whole = crc32c(data, whole) if len(parts) > 1 else crc
-                records += read_batches(
-                    data, position, previous_offset, (last_offsets[window], max_timestamps[window], sizes[window])
-                )
+                expected = last_offsets[window], max_timestamps[window], sizes[window]
+                found = _records_by_kernel(data, previous_offset, expected)
+                records += _records(data, path, position, previous_offset, expected) if found is None else found
                 position, previous_offset, row = int(ends[end - 1]), int(last_offsets[end - 1]), end
             if crc != part.crc32c:
                 raise CorruptDataError(file=path, position=position - part.size_bytes, problem=READ_BACK_MISMATCH)
@@ -189,38 +188,24 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, d
 Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
-def _batch_reader(path: Path) -> Callable[[memoryview, int, int, Columns], int]:
-    """Return a function that counts the records of staged batches and raises if the batches differ from `expected`.
-
-    `expected` are last offsets, greatest timestamps and sizes.
-    """
-
-    def read(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
-        records = 0
-        try:
-            staged = list(parse_batches(data, file=str(path), position=position))
-        except CorruptDataError as problem:
-            raise CorruptDataError(file=path, position=problem.position, problem=READ_BACK_MISMATCH) from None
-        for source, last_offset, size_bytes in zip(staged, expected[0].tolist(), expected[2].tolist(), strict=True):
-            header = source.header
-            if header.base_offset <= previous_offset or header.last_offset != last_offset:
-                raise CorruptDataError(
-                    file=path, position=source.position, problem="the offsets of a staged batch are out of order"
-                )
-            if header.size_bytes != size_bytes or computed_crc_of([source.data], magic=header.magic) != header.crc:
-                raise CorruptDataError(file=path, position=source.position, problem=READ_BACK_MISMATCH)
-            previous_offset = header.last_offset
-            records += header.records_count if header.records_count >= 0 else _old_records(source, path)
-        return records
-
-    if not kernels.in_use():
-        return read
-
-    def read_by_kernel(data: memoryview, position: int, previous_offset: int, expected: Columns) -> int:
-        records = _records_by_kernel(data, previous_offset, expected)
-        return read(data, position, previous_offset, expected) if records is None else records
-
-    return read_by_kernel
+def _records(data: memoryview, path: Path, position: int, previous_offset: int, expected: Columns) -> int:
+    """Return what `_records_by_kernel` returns, also for batches of magic 0 and 1. Raises CorruptDataError."""
+    records = 0
+    try:
+        staged = list(parse_batches(data, file=str(path), position=position))
+    except CorruptDataError as problem:
+        raise CorruptDataError(file=path, position=problem.position, problem=READ_BACK_MISMATCH) from None
+    for source, last_offset, size_bytes in zip(staged, expected[0].tolist(), expected[2].tolist(), strict=True):
+        header = source.header
+        if header.base_offset <= previous_offset or header.last_offset != last_offset:
+            raise CorruptDataError(
+                file=path, position=source.position, problem="the offsets of a staged batch are out of order"
+            )
+        if header.size_bytes != size_bytes or computed_crc_of([source.data], magic=header.magic) != header.crc:
+            raise CorruptDataError(file=path, position=source.position, problem=READ_BACK_MISMATCH)
+        previous_offset = header.last_offset
+        records += header.records_count if header.records_count >= 0 else _old_records(source, path)
+    return records
 
 
 def _old_records(batch: Batch, path: Path) -> int:

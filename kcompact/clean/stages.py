@@ -13,12 +13,11 @@ An `Executor` runs the stages, `engine` has two. A `Progress` receives the progr
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +28,8 @@ from kcompact.clean.splits import ahead
 from kcompact.clean.staged_files import StagingDirectory
 from kcompact.errors import LogChangedError
 from kcompact.host.throttle import Pace
+from kcompact.log.inflate import Buffers
 from kcompact.notes import Note
-
-if TYPE_CHECKING:
-    from kcompact.log.inflate import Buffers
 
 Job = TypeVar("Job", bound=ScanJob)
 Scan = TypeVar("Scan")
@@ -154,6 +151,10 @@ class Collector(ABC):
     def _packed(self) -> Iterator[tuple[int, bytes]]:
         """Yield (bucket, block) for each bucket of the held rows, which are merged."""
 
+    def _raise_limit(self, held: int, rows: int) -> bool:
+        """Hold more rows before they are packed: `held` were merged, `rows` more will come. Return whether they fit."""
+        return False
+
     def savepoint(self) -> tuple[int, int]:
         """Return a position for `rollback`."""
         return self._rows, self._merges
@@ -181,8 +182,9 @@ class Collector(ABC):
     def reserve(self, rows: int) -> tuple[npt.NDArray[Any], ...]:
         """Return memory for `rows` more keys, a part of each column."""
         if self._rows + rows > self._limit_rows:
+            held = self._rows
             self._merge()
-            if self._rows + rows > self._limit_rows // 2:
+            if self._rows + rows > self._limit_rows // 2 and not self._raise_limit(held, rows):
                 self._flush()
         size = len(self._columns[0])
         if self._rows + rows > size:
@@ -236,22 +238,18 @@ def scan(
     Each log, by its number, has a collector of its own. `by_kernels` returns None for a split that the kernels reject,
     and may have collected some of its keys. Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    read = by_definition
-    if job.kernel_hashes:
-        from kcompact.log.inflate import Buffers
+    buffers = Buffers(job.memory_bytes)
 
-        buffers = Buffers(job.memory_bytes)
-
-        def read(split: Split, collector: Memory) -> Scan:
-            savepoint = collector.savepoint()
-            found = by_kernels(split, collector, buffers)
-            if found is not None:
-                return found
-            if not collector.rollback(savepoint):
-                # Some keys of the split are already merged or sent. The definition rejects it and raises the error.
-                by_definition(split, new_collector(log_of(split)))
-                raise LogChangedError(path=str(split.log), problem="has changed while it was read")
-            return by_definition(split, collector)
+    def read(split: Split, collector: Memory) -> Scan:
+        savepoint = collector.savepoint()
+        found = by_kernels(split, collector, buffers)
+        if found is not None:
+            return found
+        if not collector.rollback(savepoint):
+            # Some keys of the split are already merged or sent. The definition rejects it and raises the error.
+            by_definition(split, new_collector(log_of(split)))
+            raise LogChangedError(path=str(split.log), problem="has changed while it was read")
+        return by_definition(split, collector)
 
     found = []
     for log, members in groupby(ahead(job, splits), key=log_of):
@@ -267,7 +265,5 @@ def scan(
 
 def key_hash(job: ScanJob) -> Callable[[bytes], bytes]:
     """Return the hash function of keys, the same for all splits of a job: 16 bytes, the low half first."""
-    if not job.kernel_hashes:
-        return lambda key: hashlib.blake2b(key, digest_size=16, key=job.hash_key).digest()
     k0, k1 = np.frombuffer(job.hash_key, "<u8").tolist()
     return lambda key: kernels.siphash128(np.frombuffer(bytearray(key), np.uint8), 0, len(key), k0, k1)

@@ -2,16 +2,12 @@
 
 The decision about a marker depends on every batch before it, in all segments and groups, so a task that writes one part
 cannot make it. Only headers and the kinds of markers are needed, which `log.transactions` holds in columns. A
-kernel reads them once, in log order; its definition is `TransactionTracker`. Each split then receives the base offsets
-of its own batches.
+kernel reads them once, in log order. Each split then receives the base offsets of its own batches.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -23,21 +19,18 @@ from kcompact.format.index import AbortedTxn, AbortedTxnColumns, OffsetPosition,
 from kcompact.format.names import Suffix, txn_index_name
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import with_marker
+from kcompact.log.batch_headers import header_at
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.index_files import build_indexes
+from kcompact.log.markers import ENDS, with_marker
 from kcompact.log.offset_index import looked_up
-from kcompact.log.segment_reader import headers, verified_batches
+from kcompact.log.segment_reader import verified_batches
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import (
-    ProducerNumbers,
-    SegmentTransactions,
+    ProducerStates,
     Transactions,
-    aborted_by_markers,
-    aborted_of_segments,
     contradictions,
-    judged,
     read_transaction_index,
 )
 from kcompact.log.transactions import (
@@ -45,9 +38,10 @@ from kcompact.log.transactions import (
     TransactionBatch,
     of_headers,
     read_transaction_tables,
-    rows_of,
+    tables_of,
 )
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.values import dataclass
 
 Batches = Mapping[int, Iterable[Table]]
 """The transactional and the control batches of a log: by base offset of the segment, one or more tables in order."""
@@ -115,16 +109,12 @@ def aborted_of_markers(plan: CleanPlan, batches: Batches) -> dict[int, Sequence[
 
     Raises CorruptDataError.
     """
-    bases = [segment.base_offset for segment in plan.segments]
-    of_segments, transactions = aborted_of_segments([batches[base] for base in bases])
-    found = dict(zip(bases, of_segments, strict=True))
+    transactions, found = Transactions(), dict[int, Sequence[AbortedTxn]]()
+    for segment in plan.segments:
+        found[segment.base_offset] = transactions.entries(batches[segment.base_offset])
     for segment, later in _later_batches(plan, transactions):
-        found[segment.base_offset] = aborted_by_markers(transactions, later)
+        found[segment.base_offset] = transactions.entries(later)
     return found
-
-
-def _all(batches: Batches) -> Iterator[Table]:
-    return chain.from_iterable(batches.values())
 
 
 def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]) -> None:
@@ -133,11 +123,11 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
     Raises CorruptBatchError for damage in the segments after the cleanable range.
     """
     log = plan.log
-    segments = [
-        SegmentTransactions(_index_file(log, segment), aborted[segment.base_offset], batches[segment.base_offset])
-        for segment in plan.segments
-    ]
-    transactions = judged(segments, log_start_offset=log.log_start_offset)
+    transactions = Transactions(start_offset=log.log_start_offset)
+    for segment in plan.segments:
+        base = segment.base_offset
+        for problem in contradictions(transactions, _index_file(log, segment), aborted[base], batches[base]):
+            raise problem
     # A transaction that begins in the range may end after it. Its entry is in the index of the segment of its marker.
     later = log.segments[len(plan.segments) :]
     entries = AbortedTxnColumns.of(*(aborted[segment.base_offset] for segment in later)).table
@@ -146,15 +136,9 @@ def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mappi
     lost = [segment for segment in later if not aborted[segment.base_offset] and _needs_transaction_index(log, segment)]
     ends = [int(reaching_back[:, c.ENTRY_LAST_OFFSET].max(initial=-1)) + 1, *map(log.end_of, lost)]
     end_offset = max(ends)
-    for segment, rows in _later_batches(plan, transactions, end_offset):
-        for problem in contradictions(
-            transactions,
-            _index_file(log, segment),
-            aborted[segment.base_offset],
-            rows,
-            log_start_offset=log.log_start_offset,
-            judged_end=end_offset,
-        ):
+    for segment, read in _later_batches(plan, transactions, end_offset):
+        file, of_index = _index_file(log, segment), aborted[segment.base_offset]
+        for problem in contradictions(transactions, file, of_index, read, judged_end=end_offset):
             raise problem
 
 
@@ -165,12 +149,16 @@ def lost_transaction_indexes(log: PartitionLog, later: Sequence[Segment]) -> dic
     """
     with_entries = {file.name for each in later for file in each.files if file.size_bytes}
     lost = [each for each in later if txn_index_name(each.base_offset) not in with_entries]
-    lost = [each for each in lost if _needs_transaction_index(log, each)]
-    if not lost:
+    in_need = {each for each in lost if _needs_transaction_index(log, each)}
+    if not in_need:
         return {}
-    batches = (read_transaction_tables(log.file(each.log_name), end_position=each.size_bytes) for each in log.segments)
-    found = dict(zip(log.segments, aborted_of_segments(list(batches))[0], strict=True))
-    return {txn_index_name(each.base_offset): build_txn_index(found[each]) for each in lost if found[each]}
+    transactions, found = Transactions(), dict[str, bytes]()
+    for each in log.segments:
+        batches = read_transaction_tables(log.file(each.log_name), end_position=each.size_bytes)
+        entries = transactions.entries(batches)
+        if each in in_need and entries:
+            found[txn_index_name(each.base_offset)] = build_txn_index(entries)
+    return found
 
 
 def _needs_transaction_index(log: PartitionLog, segment: Segment) -> bool:
@@ -183,16 +171,16 @@ def _needs_transaction_index(log: PartitionLog, segment: Segment) -> bool:
 
 def _later_batches(
     plan: CleanPlan, transactions: Transactions, end_offset: int = 0
-) -> Iterator[tuple[Segment, Iterator[TransactionBatch]]]:
+) -> Iterator[tuple[Segment, Iterator[Table]]]:
     """Yield the segments after the cleanable range, each with its transactional and control batches.
 
-    Ends at `end_offset`, and not before all transactions that begin in the range have ended. The caller passes the
-    batches on to `transactions`.
+    Ends at `end_offset`, and not before all transactions that begin in the range have ended: `transactions` are those
+    of the range. No marker behind is read, so it may be malformed.
     """
+    open_producers = transactions.open_below(plan.first_uncleanable_offset)
 
     def is_needed(offset: int) -> bool:
-        oldest_open = transactions.oldest_open
-        return offset < end_offset or (oldest_open is not None and oldest_open < plan.first_uncleanable_offset)
+        return offset < end_offset or bool(open_producers)
 
     def batches_of(segment: Segment) -> Iterator[TransactionBatch]:
         file = plan.log.file(segment.log_name)
@@ -206,11 +194,14 @@ def _later_batches(
         ):
             if not is_needed(batch.header.base_offset):
                 return
-            yield from of_headers([with_marker(batch, file=str(file))])
+            for found in of_headers([with_marker(batch, file=str(file))]):
+                if found.kind in ENDS:
+                    open_producers.discard(found.producer_id)
+                yield found
 
     for segment in plan.log.segments[len(plan.segments) :]:
         if is_needed(segment.base_offset):
-            yield segment, batches_of(segment)
+            yield segment, tables_of(batches_of(segment))
 
 
 def collect(
@@ -236,7 +227,7 @@ def _excluded_from_map(
     expected = collect(plan.log, aborted, plan.first_dirty_offset, plan.first_uncleanable_offset)
     if not expected:
         return {}
-    tracker = _tracker(expected, _all(batches))
+    tracker = TransactionTracker(expected)
     excluded_from_map = {}
     for segment in plan.log.segments_between(plan.first_dirty_offset, plan.first_uncleanable_offset):
         start_offset = map_start(plan.log, segment, plan.first_dirty_offset).offset
@@ -271,7 +262,7 @@ def map_start(log: PartitionLog, segment: Segment, first_dirty_offset: int) -> O
     position = looked_up(path, first_dirty_offset)
     if not position:
         return OffsetPosition(offset=segment.base_offset, position=0)
-    _, header = next(headers(log_file, start_position=position))
+    header = header_at(log_file, position)
     return OffsetPosition(offset=header.last_offset, position=position)
 
 
@@ -280,7 +271,7 @@ def _discardable_and_kept_index(
 ) -> tuple[dict[int, Column], dict[int, Sequence[AbortedTxn]]]:
     # Kafka adds the entries segment by segment. An entry matters from its first offset on, whenever it is added.
     expected = collect(plan.log, aborted, plan.log.segments[0].base_offset, plan.first_uncleanable_offset)
-    tracker = _tracker(expected, _all(batches))
+    tracker = TransactionTracker(expected)
     discardable: dict[int, Column] = {}
     kept_index: dict[int, Sequence[AbortedTxn]] = {}
     for number, group in enumerate(plan.groups):
@@ -296,114 +287,39 @@ def _discardable_and_kept_index(
     return discardable, kept_index
 
 
-# Decisions batch by batch, in log order: the readable definition, and the kernel that repeats it
+# Decisions batch by batch, in log order
 
 
 class Decided(NamedTuple):
     """Which batches of a table can be dropped, and the entries of the index that stay because of its markers."""
 
     is_discardable: npt.NDArray[np.bool_]
-    kept: Sequence[AbortedTxn]
+    kept: AbortedTxnColumns
 
 
 class TransactionTracker:
     """Finds the batches of aborted transactions, and the markers whose transactions have no batch left.
 
-    `expect` receives `.txnindex` entries before their data; `see_data` and `see_marker` receive every transactional and
-    every control batch in log order. A marker stays as long as its transaction has a batch, even an empty one. The
-    first cleaning that finds no such batch sets the marker's delete horizon. So an aborted transaction disappears in
-    three cleanings: the first drops the data, the second sets the horizon, the third drops the marker.
+    `expected` are the aborted transactions of a log. A marker stays as long as its transaction has a batch, even an
+    empty one; a marker other than ABORT and COMMIT always stays. The first cleaning that finds no such batch sets the
+    marker's delete horizon. So an aborted transaction disappears in three cleanings: the first drops the data, the
+    second sets the horizon, the third drops the marker.
     Rule: `CleanedTransactionMetadata`; KAFKA-8351, KAFKA-13727.
     """
 
-    def __init__(self) -> None:
-        self._upcoming: list[tuple[int, int, AbortedTxn]] = []
-        self._aborted: dict[int, AbortedTxn] = {}
-        self._observed: set[int] = set()
-        self._committed: set[int] = set()
-        self._added = 0
-
-    def expect(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Add aborted transactions that begin at or after the next batch. Repeated ones change nothing."""
-        for transaction in aborted:
-            heapq.heappush(self._upcoming, (transaction.first_offset, self._added, transaction))
-            self._added += 1
-
-    def _reach(self, offset: int) -> None:
-        while self._upcoming and self._upcoming[0][0] <= offset:
-            _, _, transaction = heapq.heappop(self._upcoming)
-            self._aborted.setdefault(transaction.producer_id, transaction)
-
-    def see_data(self, batch: TransactionBatch) -> bool:
-        """Return whether a transactional data batch belongs to an aborted transaction."""
-        self._reach(batch.last_offset)
-        if batch.producer_id in self._aborted:
-            self._observed.add(batch.producer_id)
-            return True
-        self._committed.add(batch.producer_id)
-        return False
-
-    def see_marker(self, batch: TransactionBatch) -> tuple[bool, AbortedTxn | None]:
-        """Return whether the transaction of a control batch has no batch left, and its index entry if both stay.
-
-        Markers other than ABORT and COMMIT always stay.
-        """
-        self._reach(batch.last_offset)
-        producer_id = batch.producer_id
-        if batch.kind == c.NO_RECORD:
-            return True, None
-        if batch.kind == c.ABORT:
-            transaction = self._aborted.pop(producer_id, None)
-            observed = producer_id in self._observed
-            self._observed.discard(producer_id)
-            return (False, transaction) if transaction is not None and observed else (True, None)
-        if batch.kind == c.COMMIT:
-            had_data = producer_id in self._committed
-            self._committed.discard(producer_id)
-            return not had_data, None
-        return False, None
-
-    def decide(self, batches: Table) -> Decided:
-        """Return what `see_data` and `see_marker` return for the next batches."""
-        is_discardable, kept = np.zeros(len(batches), np.bool_), []
-        for row, batch in enumerate(rows_of(batches)):
-            if batch.kind >= c.EMPTY_DATA:
-                is_discardable[row] = self.see_data(batch)
-                continue
-            is_discardable[row], entry = self.see_marker(batch)
-            if entry is not None:
-                kept.append(entry)
-        return Decided(is_discardable, kept)
-
-
-class CompiledTracker:
-    """Decides by a kernel, as `TransactionTracker`. `expected` are the aborted transactions of the log of `batches`."""
-
-    def __init__(self, expected: Sequence[AbortedTxn], batches: Iterable[Table]) -> None:
-        entries = AbortedTxnColumns.of(expected).table
-        self._entries = entries[np.argsort(entries[:, c.ENTRY_FIRST_OFFSET], kind="stable")]
-        in_batches = (table[:, c.TXN_PRODUCER_ID] for table in batches)
-        self._producers = ProducerNumbers(chain(in_batches, [entries[:, c.ENTRY_PRODUCER_ID]]))
-        self._entry_producers = self._producers.of(self._entries[:, c.ENTRY_PRODUCER_ID])
-        self._state = np.zeros((len(self._producers), 3), np.int64)
-        self._state[:, c.ABORTED_ENTRY] = -1
+    def __init__(self, expected: AbortedTxnColumns) -> None:
+        self._entries = expected.table[np.argsort(expected.table[:, c.ENTRY_FIRST_OFFSET], kind="stable")]
+        self._states = ProducerStates(-1, 0, 0)
+        self._entry_producers = self._states.numbers_of(self._entries[:, c.ENTRY_PRODUCER_ID])
         self._next_entry = 0
 
     def decide(self, batches: Table) -> Decided:
-        """Return the decisions about the next batches."""
+        """Return the decisions about the next transactional and control batches, in log order."""
         is_discardable = np.empty(len(batches), np.uint8)
         kept = np.empty(np.count_nonzero(batches[:, c.TXN_KIND] == c.ABORT), np.int64)
+        producers = self._states.numbers_of(batches[:, c.TXN_PRODUCER_ID])
         self._next_entry, count = kernels.decide_transactions(
-            batches, self._producers.of(batches[:, c.TXN_PRODUCER_ID]), self._entries, self._entry_producers,
-            self._next_entry, self._state, is_discardable, kept,
+            batches, producers, self._entries, self._entry_producers,
+            self._next_entry, self._states.rows, is_discardable, kept,
         )  # fmt: skip
         return Decided(is_discardable.view(np.bool_), AbortedTxnColumns(self._entries[kept[:count]]))
-
-
-def _tracker(expected: Sequence[AbortedTxn], batches: Iterable[Table]) -> TransactionTracker | CompiledTracker:
-    """Return a tracker for the batches of a log that expects these aborted transactions."""
-    if kernels.in_use():
-        return CompiledTracker(expected, batches)
-    by_definition = TransactionTracker()
-    by_definition.expect(expected)
-    return by_definition

@@ -15,11 +15,10 @@ from kcompact.format import index
 from kcompact.format.messages.control_records import QUORUM_TYPES
 from kcompact.format.names import Suffix
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import verified_producer_headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.index_files import read_offset_index, read_time_index
 from kcompact.log.offset_index import contradiction, index_or_log
-from kcompact.log.producer_state import replay_start
+from kcompact.log.producer_state import replay_start, verified_producer_headers
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.release import NEWEST

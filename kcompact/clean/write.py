@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kcompact import kernels
+from kcompact.clean import split_kernels
 from kcompact.clean.batch_fates import decide_batch_fates, table_of
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCounts, Split, WriteTask, WrittenPart
@@ -30,6 +30,7 @@ from kcompact.format.batch import Batch, read_header, read_records
 from kcompact.format.block import Bytes
 from kcompact.format.checksum import crc32c
 from kcompact.host.throttle import Pace
+from kcompact.log.inflate import Buffers
 from kcompact.log.segment_reader import verified_batches
 
 RUN_BATCHES = 256
@@ -98,12 +99,7 @@ def _write(job: CleanJob, task: WriteTask, output: NoFile | PartFile, pace: Pace
 
 def _cleaner(job: CleanJob) -> Callable[[Split, Bytes, int], Iterator[FilteredRun]]:
     """Return a function that cleans a split with the kernels, or by the readable definition if they reject it."""
-    if not kernels.in_use():
-        return lambda split, survivors, unkeyed_or_tombstones: _clean_split(job, split, survivors)
-    from kcompact.clean import split_kernels
-    from kcompact.log import inflate
-
-    buffers = inflate.Buffers(job.memory_bytes)
+    buffers = Buffers(job.memory_bytes)
 
     def clean(split: Split, survivors: Bytes, unkeyed_or_tombstones: int) -> Iterator[FilteredRun]:
         filtered = split_kernels.filter_split(job, split, survivors, unkeyed_or_tombstones, buffers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 
 from kcompact.bucket.path import require_local_path
@@ -16,6 +16,7 @@ from kcompact.plan.deletion import ExpiredSegment, certainly_expired, due_now, p
 from kcompact.plan.discovery import named_path
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
+from kcompact.values import dataclass
 from kcompact.wording import worded
 
 

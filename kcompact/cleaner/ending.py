@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -26,6 +26,7 @@ from kcompact.swap import ending
 from kcompact.swap.ending import Ended, Ending, Present
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.staging import discard
+from kcompact.values import dataclass
 
 MOST_TOGETHER = 64
 """How many partitions end in one group at most. Each holds two descriptors until then."""

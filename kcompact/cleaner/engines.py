@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.host.access import user_name
 from kcompact.host.machine import available_cores, most_at_once
 from kcompact.notes import Note, NoteCode
+from kcompact.values import dataclass
 from kcompact.wording import worded
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import refusal
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition, drop_tracebacks, plan_partitions
+from kcompact.values import dataclass
 
 WAIT_S = 0.1
 """The longest wait between two looks at something that may change without a notice, such as a file."""

@@ -18,11 +18,12 @@ Rules: the gauges of `LogCleaner.registerMetrics` and `LogCleanerManager.registe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kcompact.clean.job import CleanerStats
 from kcompact.config.settings import INT_MAX
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.values import dataclass
 
 INT_MIN = -INT_MAX - 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from kcompact import readable
@@ -13,6 +13,7 @@ from kcompact.errors import CleaningAbortedError, KcompactError
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.walk import PlannedPartition, gravest_exit_code
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.cleaner.in_use import Locks, UseCheck
@@ -18,6 +17,7 @@ from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import recover
 from kcompact.swap.restore import Verified, put_back, require_there, verify_kept
 from kcompact.swap.staging import require_stageable
+from kcompact.values import dataclass
 
 _GIVEN = "Pass the directory that was given to `kcompact clean --keep-replaced`."
 

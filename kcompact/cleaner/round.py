@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +70,7 @@ from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
 from kcompact.swap.recovery import begin_recovery
 from kcompact.swap.recovery_end import Recovery, RecoveryReport
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.engine.spark import OnSpark

@@ -12,10 +12,10 @@ Rule: `LogCleanerManager`, `LogCleaningState`.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from kcompact.errors import CleanerStateError, CleaningAbortedError
 from kcompact.format.names import TopicPartition
+from kcompact.values import dataclass
 
 
 class Kind(enum.StrEnum):

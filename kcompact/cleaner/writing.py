@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -28,6 +28,7 @@ from kcompact.errors import BatchTooLargeError, NotEnoughSpaceError
 from kcompact.format.names import TopicPartition
 from kcompact.host.disk import Disk
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.values import dataclass
 
 
 class NeedsStagesError(Exception):

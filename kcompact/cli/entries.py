@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcompact.cli.failures import complain_of_each
 from kcompact.plan.walk import PlannedPartition
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.inspect.contents import LogContents, SegmentContents

@@ -4,46 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcompact import kernels
+import numpy as np
+
 from kcompact.cli.entries import InspectedPartition, complain_of
 from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
-from kcompact.cli.output.dump import BatchRecords, Decoder, LineForm, dump_log, read_parts
+from kcompact.cli.output.dump import Decoder, LineForm
+from kcompact.cli.output.field_decoder import FieldDecoder
 from kcompact.cli.output.file_entries import base_offset_of, is_log
 from kcompact.cli.output.progress import ListProgress
+from kcompact.cli.output.record_lines import RunLines
 from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
 from kcompact.inspect.contents import file_size
+from kcompact.log.batch_headers import end_by_headers
 from kcompact.log.directory import LogDir, is_running, read_log, read_log_dir
 from kcompact.log.files import Files, LogFile, files_in
-from kcompact.log.left_out import LeftOutParts
 from kcompact.log.offset_index import position_near
-from kcompact.log.past_damage import Unreadable
-from kcompact.log.segment_reader import end_by_headers
+from kcompact.log.past_damage import LeftOutParts, Unreadable, readable_batches
+from kcompact.log.records import RecordRun, record_parts
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.partition import advise_recovery
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.walk import gravest_exit_code
 from kcompact.readable import counted, shown
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.clean.stages import Progress
     from kcompact.cli.output.decoding import RecordDecoder
-    from kcompact.cli.output.field_decoder import FieldDecoder
-    from kcompact.cli.output.record_lines import RunLines
     from kcompact.cli.output.record_sinks import Sink
     from kcompact.inspect.record_filter import RecordFilter
+    from kcompact.kernels import Mask
     from kcompact.keys.latest import LatestRecords
-    from kcompact.log.records import Mask, RecordRun
     from kcompact.log.transactions import TransactionEnds
     from kcompact.plan.options import PlanOptions
     from kcompact.plan.walk import Planner
@@ -220,12 +221,8 @@ class _Lister:
         """The decoders of the logs, by label."""
         self._decoder: FieldDecoder | None = None
         if listing.key_decoder or listing.value_decoder:
-            from kcompact.cli.output.field_decoder import FieldDecoder
-
             self._decoder = FieldDecoder(listing.key_decoder, listing.value_decoder, as_json=listing.as_json)
         self._sizes = {log: file_size(log.file) if log.end_position is None else log.end_position for log in logs}
-        self._by_columns = listing.with_records and kernels.in_use()
-        """Whether lines are made of runs of records, not of one batch after the other."""
         self._progress = ListProgress(
             [(log.path, size_bytes) for log, size_bytes in self._sizes.items()],
             into_file=listing.output is not None or listing.layout == "table",
@@ -236,6 +233,7 @@ class _Lister:
         """Whether a log could not be read, or not all of it."""
         self._left = listing.limit
         """How many more records are listed, None for all."""
+        self._lines = RunLines()
         self._sink: Sink | None = None
         self._write: Callable[[bytes | memoryview], object] = streams.write
         self._outcomes: tuple[Path, TransactionEnds] | None = None
@@ -250,12 +248,6 @@ class _Lister:
         from kcompact.plan.walk import Planner
 
         return Planner(list(dict.fromkeys(log.path.parent for log in self._logs)), self._options)
-
-    @cached_property
-    def _lines(self) -> RunLines:
-        from kcompact.cli.output.record_lines import RunLines
-
-        return RunLines()
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -338,22 +330,17 @@ class _Lister:
             label=log.label,
             file=log.file,
             with_batches=listing.with_batches or not listing.as_json,
-            with_records=listing.with_records,
             print_data=listing.print_data,
             as_json=listing.as_json,
             decoder=self._decoder_of(log),
         )
-        lists_all = not listing.is_filtered and listing.limit is None
-        if not (self._by_columns or listing.latest or (listing.chosen and listing.chosen.transactions)):
-            for line in dump_log(form, left_out, self._defined_parts(log), is_filtered=not lists_all):
-                yield streams.encoded(line)
-            return
-        from kcompact.log.records import RecordRun
-
         heading = form.heading()
-        if lists_all:
+        if not listing.is_filtered and listing.limit is None:
             yield streams.encoded(heading)
             heading = ""
+        if not listing.with_records:
+            yield from map(streams.encoded, self._batch_lines(log, form, left_out))
+            return
         for part, chosen in self._parts(log):
             if heading and (chosen is None or chosen.any()):
                 yield streams.encoded(heading)
@@ -364,38 +351,22 @@ class _Lister:
                 left_out.add(part)
                 yield streams.encoded(form.unreadable_lines(part))
 
-    def _defined_parts(self, log: ListedLog) -> Iterator[BatchRecords | Unreadable]:
-        """Yield the batches of a log with the records that are chosen, and the parts that cannot be read.
-
-        The definition of `_parts`, for few records and conditions on single records: without columns it starts faster.
-        """
-        listing, chosen = self._listing, self._listing.chosen
-        start_position = self._start_position(log)
-        if start_position is None:
-            return
-        for part in read_parts(
+    def _batch_lines(self, log: ListedLog, form: LineForm, left_out: LeftOutParts) -> Iterator[str]:
+        """Yield the line of each batch of a log. No record is read, so what is wrong with records does not show."""
+        for part in readable_batches(
             log.file,
-            with_records=listing.with_records,
-            offsets=log.offsets,
-            start_position=start_position,
+            base_offset=log.offsets.start,
+            end_offset=log.offsets.stop,
             end_position=log.end_position,
-            memory_bytes=listing.memory_bytes,
+            memory_bytes=self._listing.memory_bytes,
         ):
-            self._progress.reached(log.path, part.end_position)
             if isinstance(part, Unreadable):
-                yield part
-                continue
-            header, records = part.batch.header, part.records
-            if chosen is not None:
-                records = [record for record in records if chosen.chooses(header, record)]
-            if self._left is not None:
-                records = records[: self._left]
-                self._left -= len(records)
-            self._listed += len(records)
-            if records or (chosen is None and listing.limit is None):
-                yield BatchRecords(part.batch, records)
-            if self._is_done(header.last_offset):
-                return
+                self._progress.reached(log.path, part.end_position)
+                left_out.add(part)
+                yield form.unreadable_lines(part)
+            else:
+                self._progress.reached(log.path, part.position + part.header.size_bytes)
+                yield form.batch_line(part.header, part.position, is_valid=True)
 
     def _start_position(self, log: ListedLog) -> int | None:
         """Return where to begin to read a log, None if no record of it is listed."""
@@ -416,8 +387,6 @@ class _Lister:
 
         Without a filter there is None in place of the records.
         """
-        from kcompact.log.records import RecordRun
-
         start_position, chosen = self._start_position(log), self._listing.chosen
         if start_position is None:
             return
@@ -441,8 +410,6 @@ class _Lister:
         self, log: ListedLog, start_position: int, end_position: int | None
     ) -> Iterator[tuple[RecordRun | Unreadable, Mask | None]]:
         """Yield the parts of a log between two positions."""
-        from kcompact.log.records import record_parts
-
         for part in record_parts(
             log.file,
             offsets=log.offsets,
@@ -454,8 +421,6 @@ class _Lister:
 
     def _latest_parts(self, log: ListedLog) -> Iterator[tuple[RecordRun | Unreadable, Mask | None]]:
         """Yield the parts of a log up to the last stable offset, with the latest records of each run."""
-        from kcompact.log.records import RecordRun
-
         latest = self._latest_of(log.path.parent)
         if latest is None:
             return
@@ -485,8 +450,6 @@ class _Lister:
         """Return which of the chosen records the limit leaves; None for all of `count`."""
         if self._left is None:
             return chosen
-        import numpy as np
-
         mask: Mask = np.ones(count, bool) if chosen is None else chosen
         mask &= np.cumsum(mask) <= self._left
         self._left -= int(mask.sum())

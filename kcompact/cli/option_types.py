@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError
 from kcompact.format.text_lines import parse_digits
 from kcompact.release import VERSIONS, Release, release_of
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -240,18 +240,15 @@ def _plan_options(
     from kcompact.config.server_properties import read_broker_config
     from kcompact.config.settings import parse_override
     from kcompact.host.machine import clock_ms
-    from kcompact.kernels import machine_code
     from kcompact.plan.options import PlanOptions
 
     if command_config is not None and bootstrap_server is None:
         raise click.UsageError("--command-config needs --bootstrap-server: it says how to reach that cluster")
     if log_dirs_moved and broker_config is None:
         raise click.UsageError("--log-dirs-moved needs --broker-config")
-    # Both raise ConfigError for a wrong value, also where it has no effect.
-    machine_code.is_off()
-    server_properties.is_search_off()
+    server_properties.is_search_off()  # Raises ConfigError for a wrong value, also where it has no effect.
     if needs_kernels:
-        kernels.in_use()  # Finds at once that the machine code does not load.
+        kernels.library()  # Finds at once that the machine code does not load.
     return PlanOptions(
         now_ms=(now or When()).before(clock_ms()),
         by_clock=now is None,

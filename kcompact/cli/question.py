@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from kcompact.plan.discovery import LeftOut, left_out
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes, plan_notes
 from kcompact.plan.walk import Entry, Planner, gravest_exit_code, named_partitions, walk_partitions
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

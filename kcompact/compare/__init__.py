@@ -13,7 +13,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `clean`
     advice           the findings in words, with what to do
     before_start     what to do with the partitions of a stopped broker
     replica          one replica: what its headers and small files say
-    headers          the headers of a log, whatever is damaged in it
     epochs           leader epochs, and the fork
     transactions     markers that a replica lacks
     producer_epochs  transactions with data of two producer epochs

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.compare.findings import ABOUT_ENDS, ABOUT_KEYS, ABOUT_TRANSACTIONS, Certainty, Finding, Kind
 from kcompact.format.names import TopicPartition
 from kcompact.readable import counted, shell_word, some_of
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ different                       something differs that no lawful history explain
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.records import record_parts
 from kcompact.plan.walk import gravest_exit_code
+from kcompact.values import dataclass
 
 DIFFERENT_EXIT_CODE, CORRUPT_EXIT_CODE = 9, 3
 _WILL = (Kind.BEHIND_WILL_RESURRECT, Kind.BEHIND_WILL_HANG)

@@ -7,7 +7,6 @@ never removed: it can have what the others have lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from kcompact.compare.answer import ComparedPartition, Explained
 from kcompact.compare.findings import Certainty, Kind
 from kcompact.compare.pairs import Pairs
 from kcompact.readable import shell_word
+from kcompact.values import dataclass
 
 _HARMFUL = frozenset(Kind) - {Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH, Kind.EMPTIED_LOG}
 """A broker truncates a fork by itself, and what is above it may be nowhere else."""

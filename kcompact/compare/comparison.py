@@ -9,12 +9,11 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.clean.job import Split
 from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count
 from kcompact.clean.stages import Executor
@@ -29,15 +28,12 @@ from kcompact.errors import CorruptBatchError, CorruptDataError
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.format.names import Suffix, parse_file_name
 from kcompact.host.machine import default_memory_bytes
-from kcompact.kernels import KEY_COLUMNS, Column, Table
+from kcompact.kernels import KEY_COLUMNS, Column, Mask, Table
 from kcompact.kernels import columns as c
+from kcompact.keys.rows import LEAST_KEYS_BYTES, ROW_BYTES, bucket_count_of, table_bytes_of
 from kcompact.log.directory import PartitionLog
-from kcompact.log.records import Mask
 from kcompact.log.transactions import Outcome, TransactionEnds
-
-LEAST_KEYS_BYTES = 4 << 20
-TABLE_BYTES = 8 << 20
-_ROW_BYTES = 8 * KEY_COLUMNS
+from kcompact.values import dataclass
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,15 +175,14 @@ class _Reading:
             logs, *_not_committed(replicas, fork_offsets), split_bytes, batch_bytes, cuts=fork_offsets
         )
         keys_bytes = keys_bytes_of(budget_bytes, workers, LEAST_KEYS_BYTES)
-        rows_bytes = sum(_most_rows(log) for log in logs) * _ROW_BYTES
-        table_bytes = min(keys_bytes, max(TABLE_BYTES, rows_bytes >> 8))
+        rows_bytes = sum(_most_rows(log) for log in logs) * ROW_BYTES * KEY_COLUMNS
+        table_bytes = table_bytes_of(rows_bytes, keys_bytes)
         self._job = CompareJob(
             hash_key=secrets.token_bytes(16),
-            bucket_count=1 << (max(1, -(-rows_bytes // table_bytes)) - 1).bit_length(),
+            bucket_count=bucket_count_of(rows_bytes, table_bytes),
             keys_bytes=keys_bytes,
             memory_bytes=batch_bytes,
             workers=workers,
-            kernel_hashes=kernels.in_use(),
             table_bytes=table_bytes,
             replicas=tuple(
                 ComparedLog(

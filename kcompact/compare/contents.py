@@ -6,14 +6,12 @@ for the same name: `same_content` decides about records whose hashes differ.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean.stages import key_hash
-from kcompact.format.batch import Record, write_varint
+from kcompact.format.batch import Record
 
 if TYPE_CHECKING:
     from kcompact.clean.job import ScanJob
@@ -23,24 +21,13 @@ if TYPE_CHECKING:
 
 def key_hashes(job: ScanJob, run: RecordRun, rows: Column, keys: Table) -> None:
     """Write the hashes of the keys of some records into the first two columns of a table, the high half first."""
-    if job.kernel_hashes:
-        kernels.hash_record_keys(run.data, run.columns, rows, *_halves(job), keys)
-        return
-    hash_of = key_hash(job)
-    for number, row in enumerate(rows.tolist()):
-        low, high = struct.unpack("<qq", hash_of(run.key(row) or b""))
-        keys[number, :2] = high, low
+    kernels.hash_record_keys(run.data, run.columns, rows, *_halves(job), keys)
 
 
 def content_hashes(job: ScanJob, run: RecordRun, rows: Column) -> Column:
     """Return a hash of timestamp, key, value and headers of some records."""
     found = np.empty(len(rows), np.int64)
-    if job.kernel_hashes:
-        kernels.hash_record_contents(run.data, run.columns, rows, *_halves(job), found)
-        return found
-    hash_of = key_hash(job)
-    for number, row in enumerate(rows.tolist()):
-        found[number], _ = struct.unpack("<qq", hash_of(_bytes_of(run.record(row))))
+    kernels.hash_record_contents(run.data, run.columns, rows, *_halves(job), found)
     return found
 
 
@@ -57,10 +44,3 @@ def _as_read(record: Record) -> tuple[object, ...]:
 def _halves(job: ScanJob) -> tuple[int, int]:
     k0, k1 = np.frombuffer(job.hash_key, "<u8").tolist()
     return k0, k1
-
-
-def _bytes_of(record: Record) -> bytes:
-    """Return a record as bytes that no other content has."""
-    fields = [record.key, record.value, *(field for header in record.headers for field in header)]
-    sized = (b"\x01" if field is None else write_varint(len(field)) + field for field in fields)
-    return struct.pack(">q", record.timestamp) + b"".join(sized)

@@ -7,7 +7,7 @@ A replica is said to be right only where files prove it. A majority does not: re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from kcompact.compare.comparison import Comparison
 from kcompact.compare.judge import HOLDERS, NEWEST, OWN, Case, Wrong, WrongKeys
 from kcompact.compare.transactions import Fault, WrongTransaction
+from kcompact.values import dataclass
 
 MOST_EXAMPLES = 10
 

@@ -14,14 +14,13 @@ A record reference is the distance of its offset from the first offset of the co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from kcompact.clean.job import ScanJob, Split
-from kcompact.kernels import Column, Table
-from kcompact.log.records import Mask
+from kcompact.kernels import Column, Mask, Table
+from kcompact.values import dataclass
 
 REF_SHIFT = 2
 TOMBSTONE, TRANSACTIONAL = 1, 2

@@ -27,10 +27,9 @@ from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, CompareJob
 from kcompact.compare.scan import ComparedRange, scan_replicas
 from kcompact.format.block import unpack_table
 from kcompact.format.names import MAX_OFFSET
-from kcompact.kernels import Column, Table
+from kcompact.kernels import Column, Mask, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.rows import Merger
-from kcompact.log.records import Mask
 
 MOST_ROWS = 4096
 """So many keys of a case are kept with their offsets; all are counted."""

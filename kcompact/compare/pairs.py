@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from kcompact.config.metadata_log import (
@@ -20,6 +20,7 @@ from kcompact.config.metadata_log import (
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, StaleReplicaError
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from kcompact.plan.discovery import by_partition, canonical, find_partitions
+from kcompact.values import dataclass
 
 MOST_REPLICAS = 16
 """A set of replicas is a mask, and a block of keys is named by a mask and a band in 31 bits."""

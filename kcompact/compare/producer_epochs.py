@@ -13,6 +13,7 @@ import numpy as np
 
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
+from kcompact.log.markers import are_control
 
 _PRODUCER, _OFFSET, _EPOCH, _IS_CONTROL = range(4)
 
@@ -28,7 +29,7 @@ class UnendedBatches:
         """Add the batches of a table, i64[n, COLUMNS], that follow those before."""
         rows = table[table[:, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT) != 0]
         if len(rows):
-            is_control = rows[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+            is_control = are_control(rows)
             columns = (rows[:, c.PRODUCER_ID], rows[:, c.BASE_OFFSET], rows[:, c.PRODUCER_EPOCH], is_control)
             unended, self._opened = _divided(np.concatenate((self._opened, np.column_stack(columns).astype(np.int64))))
             self._found.append(unended)

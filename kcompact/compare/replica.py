@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from kcompact.compare.epochs import EpochRun, add_epochs, out_of_order
-from kcompact.compare.headers import header_tables
 from kcompact.compare.producer_epochs import UnendedBatches
-from kcompact.errors import CorruptDataError
+from kcompact.errors import CorruptDataError, StorageError
+from kcompact.format.batch import Batch
 from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
 from kcompact.format.producer_snapshot import parse_snapshot
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import HeaderTable, header_tables
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
+from kcompact.log.past_damage import readable_batches
 from kcompact.log.segments import Segment
-from kcompact.log.transaction_index import aborted_of_segments, read_transaction_index
+from kcompact.log.transaction_index import Transactions, read_transaction_index
 from kcompact.log.transactions import readable_transactions
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class Replica:
         last_offset = -1
         for segment, file in zip(log.segments, files_of(log), strict=True):
             bounds = range(segment.base_offset, log.end_of(segment))
-            for table in header_tables([file]):
+            for table in _readable_headers(*file):
                 is_misplaced, offsets = _misplaced(table, last_offset, bounds)
                 add_epochs(epochs, table[~is_misplaced] if offsets else table)
                 unended.add(table)
@@ -122,7 +124,7 @@ class Replica:
         An index that cannot be read does not count, and none of a segment that a broker recovers: it makes those anew
         when it starts. Raises StorageError.
         """
-        (expected,), _ = aborted_of_segments([[self.transactions]])
+        expected = Transactions().entries([self.transactions])
         indexes = dict[int, frozenset[tuple[int, int]] | None]()
         for entry in expected:
             segment = self.log.segment_at(entry.last_offset) or self.log.segments[0]
@@ -143,6 +145,23 @@ class Replica:
         except CorruptDataError:
             return None
         return frozenset((entry.producer_id, entry.last_offset) for entry in entries)
+
+
+def _readable_headers(file: LogFile, end_position: int) -> Iterator[Table]:
+    """Yield tables i64[n, COLUMNS] of the readable batches of a log file. Raises RefusedError, StorageError."""
+    position, last_offset = 0, -1
+    try:
+        for table in header_tables(file, end_position=end_position):
+            position, last_offset = int(table[-1, c.POSITION] + table[-1, c.SIZE]), int(table[-1, c.LAST_OFFSET])
+            yield table
+    except (CorruptDataError, StorageError):
+        rest = readable_batches(file, start_position=position, after_offset=last_offset, end_position=end_position)
+        found = HeaderTable()
+        for each in rest:
+            if isinstance(each, Batch):
+                found.append(each.position, each.header)
+        if len(found):
+            yield found.table()
 
 
 def _misplaced(table: Table, last_offset: int, bounds: range) -> tuple[npt.NDArray[np.bool_], list[range]]:

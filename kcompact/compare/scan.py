@@ -8,7 +8,7 @@ is judged by key, in the second stage (`compare.judge`).
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -23,11 +23,12 @@ from kcompact.compare.windows import Part, Window, windows_of
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Record
 from kcompact.host.throttle import Pace
-from kcompact.kernels import KEY_COLUMNS, Column, Table
+from kcompact.kernels import KEY_COLUMNS, Column, Mask, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.rows import RowCollector
 from kcompact.log.past_damage import Unreadable
-from kcompact.log.records import Mask, RecordRun, record_parts
+from kcompact.log.records import RecordRun, record_parts
+from kcompact.values import dataclass
 
 MOST_LISTED = 64
 """So many offsets are kept of each kind of contradiction; all are counted."""

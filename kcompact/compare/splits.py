@@ -21,11 +21,11 @@ from kcompact.compare.job import ComparedSplit
 from kcompact.errors import CorruptDataError
 from kcompact.format.batch import Batch, Header
 from kcompact.kernels import Column
+from kcompact.log.batch_headers import header_at, headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import readable_batches
-from kcompact.log.segment_reader import headers
 
 
 class AlignedSplits(NamedTuple):
@@ -95,10 +95,9 @@ def _begins_with_old_batch(split: Split) -> bool:
     if not split.start_position:
         return False
     try:
-        _, header = next(headers(split.log, start_position=split.start_position, end_position=split.end_position))
+        return _is_old(header_at(split.log, split.start_position, end_position=split.end_position))
     except CorruptDataError:
         return False
-    return _is_old(header)
 
 
 def _is_old(header: Header) -> bool:
@@ -116,7 +115,7 @@ def _divides_old_batch(offset: int, splits: Sequence[Split]) -> bool:
         position = _position_in(split, offset)
         if position == split.end_position:
             return False
-        _, header = next(headers(split.log, start_position=position, end_position=split.end_position))
+        header = header_at(split.log, position, end_position=split.end_position)
         return _is_old(header) and base_offset_at(split.log, position) < offset
     except CorruptDataError:
         return False
@@ -138,7 +137,7 @@ def _end_of(split: Split, end_position: int) -> int:
     if end_position == split.end_position:
         return split.end_offset
     try:
-        _, header = next(headers(split.log, start_position=end_position, end_position=split.end_position))
+        header = header_at(split.log, end_position, end_position=split.end_position)
     except CorruptDataError:
         return split.end_offset
     return header.base_offset

@@ -37,11 +37,11 @@ class Part(NamedTuple):
 
     @property
     def crc(self) -> Column:
-        return self.run.crc[self.first : self.end]
+        return self.run.table[self.first : self.end, c.CRC]
 
     @property
     def magic(self) -> Column:
-        return self.run.magic[self.first : self.end]
+        return self.run.table[self.first : self.end, c.MAGIC]
 
     @property
     def rows(self) -> range:
@@ -106,7 +106,7 @@ class _Cursor:
         if number == len(self._run.table):
             return end_offset
         row = self._run.table[number]
-        if self._run.magic[number] == 2 and row[c.EPOCH] != NO_EPOCH:
+        if row[c.MAGIC] == 2 and row[c.EPOCH] != NO_EPOCH:
             return end_offset
         # The header of a compressed batch of an older format has no first offset.
         record = int(np.searchsorted(self._run.batch, number))
@@ -155,8 +155,6 @@ def _copy_from(run: RecordRun, row: int) -> RecordRun:
         columns[start, columns[size] < 0] = 0
     return RecordRun(
         table=run.table[row:].copy(),
-        crc=run.crc[row:].copy(),
-        magic=run.magic[row:].copy(),
         columns=columns,
         data=run.data[first_byte:].copy(),
         start_position=run.start_position,
@@ -172,8 +170,6 @@ def _joined(first: RecordRun, second: RecordRun) -> RecordRun:
     columns[_STARTS] += len(first.data)
     return RecordRun(
         table=np.concatenate((first.table, table)),
-        crc=np.concatenate((first.crc, second.crc)),
-        magic=np.concatenate((first.magic, second.magic)),
         columns=np.concatenate((first.columns, columns), axis=1),
         data=np.concatenate((first.data, second.data)),
         start_position=first.start_position,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kcompact.config.client.settings import ClientConfig
@@ -22,6 +21,7 @@ from kcompact.config.settings import BROKER_NAMES, DynamicConfig, Source, TopicO
 from kcompact.errors import ClusterUnreachableError
 from kcompact.format.properties import encode_uuid
 from kcompact.format.text_lines import parse_digits
+from kcompact.values import dataclass
 
 ORIGIN = "bootstrap-server"
 _TOPIC_AUTHORIZATION_FAILED = 29

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +18,7 @@ from kcompact.errors import ConfigError
 from kcompact.format.java_values import read_integer, trimmed
 from kcompact.format.text_lines import INT_MAX
 from kcompact.readable import some_of
+from kcompact.values import dataclass
 
 DEFAULT_LOG_DIR = str(Path("/", "tmp", "kafka-logs"))
 """Where a broker without log.dirs and log.dir has its log directory. Rule: `ServerLogConfigs.LOG_DIR_DEFAULT`."""

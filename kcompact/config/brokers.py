@@ -19,7 +19,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from kcompact.bucket.path import BucketPath
@@ -36,6 +36,7 @@ from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.format.properties import MetaProperties
 from kcompact.log.directory import is_log_dir, is_one_partition, partition_directories
 from kcompact.log.files import files_in
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

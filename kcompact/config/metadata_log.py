@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,6 +74,7 @@ from kcompact.format.text_lines import parse_digits
 from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
 from kcompact.notes import Note, NoteCode
+from kcompact.values import dataclass
 
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 ORIGIN = "metadata-log"

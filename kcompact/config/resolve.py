@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ from kcompact.errors import (
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
 from kcompact.notes import Note, NoteCode
 from kcompact.release import Release, ReleaseSource
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.config.admin_client import LiveCluster

@@ -20,7 +20,7 @@ import pwd
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +39,7 @@ from kcompact.errors import ConfigError, CorruptCheckpointError, KcompactError
 from kcompact.format.properties import MAX_SMALL_FILE_BYTES, parse_properties
 from kcompact.host.other_processes import Process, processes_with
 from kcompact.log.files import open_regular
+from kcompact.values import dataclass
 
 # Reading
 

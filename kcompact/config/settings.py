@@ -22,7 +22,7 @@ import fnmatch
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig
@@ -34,6 +34,7 @@ from kcompact.format.text_lines import INT_MIN, LONG_MIN
 from kcompact.format.text_lines import LONG_MAX as LONG_MAX
 from kcompact.readable import closest
 from kcompact.release import NEWEST, Release, ReleaseSource
+from kcompact.values import dataclass
 
 MIN_DEDUPE_BUFFER_BYTES = 1 << 20
 """Each cleaner thread of a broker must have more than this."""

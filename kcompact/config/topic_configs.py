@@ -32,7 +32,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from kcompact.bucket.path import local_path
@@ -42,6 +42,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.format.properties import decode_uuid
 from kcompact.log.files import LogFile
 from kcompact.readable import closest
+from kcompact.values import dataclass
 
 ORIGIN = "topic-configs"
 _SHOWN_CHARACTERS = 40

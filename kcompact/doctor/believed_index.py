@@ -19,15 +19,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from kcompact.doctor.broken_batches import broken_end, raw_batches, unreadable_wrapper
 from kcompact.doctor.findings import Finding, Kind
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.log.batch_headers import headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, OpenFile
 from kcompact.log.index_files import MAX_ENTRIES_BYTES, last_time_slot
-from kcompact.log.segment_reader import headers
 from kcompact.log.segments import Segment
 from kcompact.readable import counted
 
@@ -116,7 +118,8 @@ def _slots(log: PartitionLog, segment: Segment) -> list[Slot]:
         return []
     with log.file(segment.log_name).with_suffix(Suffix.INDEX).open() as opened:
         size_bytes = min(opened.size_bytes, MAX_ENTRIES_BYTES) // index.OFFSET_ENTRY_BYTES * index.OFFSET_ENTRY_BYTES
-        return list(index.OFFSET_ENTRY_STRUCT.iter_unpack(opened.read(size_bytes, 0)))
+        slots: list[Slot] = np.frombuffer(opened.read(size_bytes, 0), index.OffsetColumns.row).tolist()
+        return slots
 
 
 def _lost_end(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
@@ -30,15 +30,16 @@ from kcompact.format.properties import PARTITION_METADATA
 from kcompact.inspect import findings as inspected
 from kcompact.inspect.small_files import small_file_problems
 from kcompact.inspect.verify import verify_log
+from kcompact.log.batch_headers import headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import index_or_log, last_indexed_position
 from kcompact.log.producer_state import first_open_transaction_offset, load_producers
-from kcompact.log.segment_reader import headers
 from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import read_transaction_index
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.release import Release
+from kcompact.values import dataclass
 
 Look = Callable[[PartitionLog, Segment], Iterator[Finding]]
 

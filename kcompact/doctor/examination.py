@@ -50,7 +50,6 @@ from kcompact.errors import (
 )
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
-from kcompact.kernels.machine_code import turned_off
 from kcompact.log.directory import LogDir, PerLogDir, is_one_partition
 from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
 from kcompact.plan.options import PlanOptions
@@ -73,7 +72,7 @@ def examine(
     RefusedError for a path that is no directory, ConfigError for a wrong option, ClusterUnreachableError.
     """
     of_kernels = list(_kernel_findings(canonical(paths[0]), reads_all=reads_all))
-    with turned_off() if any(each.stops for each in of_kernels) else nullcontext():
+    with kernels.confirming_nothing() if any(each.stops for each in of_kernels) else nullcontext():
         found = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
     return worst_first([*of_kernels, *found])
 
@@ -135,8 +134,8 @@ def _named(paths: Sequence[Path]) -> dict[Path, list[Path]]:
 def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:
     """Yield why the machine code cannot be used; with `reads_all` also the libraries that it cannot call."""
     try:
-        is_used = kernels.in_use()
-        for package in kernels.unusable_packages() if is_used and reads_all else ():
+        kernels.library()
+        for package in kernels.unusable_packages() if reads_all else ():
             problem = f"the machine code cannot call the library of the Python package {package}"
             yield Finding(kind=Kind.SLOW_CODEC, directory=log_dir, problem=f"{problem}; install its wheel of PyPI")
     except KernelsUnavailableError as problem:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
 
 from kcompact.readable import shell_word
+from kcompact.values import dataclass
 
 
 class Severity(StrEnum):
@@ -98,7 +98,7 @@ class Kind(Enum):
     )
 
     # Stops kcompact
-    MACHINE_CODE = "machine-code", Severity.KCOMPACT, 4, "KCOMPACT_KERNELS=off kcompact plan {dir}"
+    MACHINE_CODE = "machine-code", Severity.KCOMPACT, 4, "kcompact --version"
     RUNNING = "running", Severity.KCOMPACT, 5, "kcompact plan {dir}"
     UNCLEAN_SHUTDOWN = "unclean-shutdown", Severity.KCOMPACT, 4, "kcompact clean --unclean --dry-run {dir}"
     STAGING = "staging", Severity.KCOMPACT, 8, "kcompact recover {dir}"

@@ -19,9 +19,9 @@ from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.host.disk import Disk
+from kcompact.log.batch_headers import end_by_headers, headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
-from kcompact.log.segment_reader import end_by_headers, headers
 from kcompact.log.segments import Segment, deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan

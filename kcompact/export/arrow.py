@@ -17,7 +17,7 @@ from kcompact import kernels
 from kcompact.export import columns
 from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, Field, Kind, Source
 from kcompact.format.batch import java_string, read_varint
-from kcompact.kernels import HEADERS_START, Bytes, Column, Table
+from kcompact.kernels import HEADERS_START, Bytes, Column
 from kcompact.log.records import RecordRun
 
 ROW_GROUP_RECORDS = 1 << 16
@@ -147,20 +147,13 @@ def binary_array(data: Bytes, start: Column, size: Column) -> pa.Array:
     size_bytes = int(ends[-1]) if len(ends) else 0
     if size_bytes > np.iinfo(np.int32).max:
         raise OverflowError(f"{size_bytes:,} bytes do not fit into one array of Arrow")
+    joined = np.empty(size_bytes, np.uint8)
+    kernels.join_pieces(data, data, pieces, joined)
     positions = np.zeros(len(start) + 1, np.int32)
     positions[1:] = ends
-    buffers = [pa.py_buffer(positions), pa.py_buffer(_joined(data, pieces, size_bytes))]
+    buffers = [pa.py_buffer(positions), pa.py_buffer(joined)]
     validity = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if has_null else None
     return pa.BinaryArray.from_buffers(pa.binary(), len(start), [validity, *buffers])
-
-
-def _joined(data: Bytes, pieces: Table, size_bytes: int) -> Bytes:
-    """Return pieces of the data one after the other; each has its start and its end in the second and third column."""
-    if kernels.in_use():
-        joined = np.empty(size_bytes, np.uint8)
-        kernels.join_pieces(data, data, pieces, joined)
-        return joined
-    return np.frombuffer(b"".join([data.data[start:end] for _, start, end in pieces.tolist()]), np.uint8)
 
 
 def header_lists(run: RecordRun, rows: Column | slice, *, with_data: bool) -> pa.Array:

@@ -10,14 +10,12 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kcompact.format.codec import Codec
-from kcompact.kernels import Column
+from kcompact.kernels import Column, Mask
 from kcompact.kernels import columns as c
 from kcompact.log.records import RecordRun
 
-Mask = npt.NDArray[np.bool_]
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CODECS = tuple(codec.name.lower() for codec in Codec)
 NO_ROWS: Column = np.zeros(0, np.int64)
@@ -109,8 +107,6 @@ def empty_run() -> RecordRun:
     """Return a run without records: it has all fields, and so the names and types of the columns."""
     return RecordRun(
         table=np.zeros((0, c.COLUMNS), np.int64),
-        crc=NO_ROWS,
-        magic=NO_ROWS,
         columns=np.zeros((c.RECORD_FIELDS, 0), np.int64),
         data=np.zeros(0, np.uint8),
         start_position=0,

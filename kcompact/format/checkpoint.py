@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ from kcompact.format.text_lines import (
     split_words,
     unknown_version,
 )
+from kcompact.values import dataclass
 
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"

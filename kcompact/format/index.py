@@ -11,22 +11,17 @@ Kafka cannot have written.
 from __future__ import annotations
 
 import bisect
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kcompact.errors import CorruptIndexError, CorruptTransactionIndexError, RefusedError
 from kcompact.format.names import MAX_OFFSET
 from kcompact.release import NEWEST
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-OFFSET_ENTRY_STRUCT = struct.Struct(">ii")
-TIME_ENTRY_STRUCT = struct.Struct(">qi")
-ABORTED_TXN_STRUCT = struct.Struct(">hqqqq")
+from kcompact.values import dataclass
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -37,15 +32,14 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 DEFAULT_INTERVAL_BYTES: int = NEWEST.defaults["index.interval.bytes"]
 ABORTED_TXN_VERSION = 0
 
-LARGE_INDEX_BYTES = 1 << 16
-"""Indexes of this size and above are parsed with numpy. For a few smaller ones, importing numpy takes longer."""
 WINDOW_ENTRIES = 1 << 16
-"""So many entries of a large index are compared at a time, which takes a few MB for an index of any size."""
+"""So many entries are converted at a time, which takes a few MB for an index of any size."""
 
 _ZEROS = bytes(1 << 14)
 
-_Entry = TypeVar("_Entry", bound=tuple[int, int])
+_Entry = TypeVar("_Entry", bound=tuple[int, ...])
 _Fields: TypeAlias = tuple[Any, Any]
+"""The two fields of an entry of an `.index` or a `.timeindex`, as numbers or as columns."""
 
 
 class OffsetEntry(NamedTuple):
@@ -91,118 +85,131 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
-# .index and .timeindex
-
-
 class EntryColumns(Sequence[_Entry]):
-    """The entries of a large index as two columns: a sequence that creates an entry only when it is accessed.
+    """The entries of an index: a sequence that creates an entry only when it is accessed.
 
-    `first` and `second` are the two fields of the entries in file order, as the file stores them: no copy is made.
+    `table` has a row for each entry, with the fields in their order; a subclass declares the types of both.
     """
 
-    __slots__ = ("_make", "first", "second")
+    __slots__ = ("table",)
+    entry: ClassVar[type[Any]]
+    row: ClassVar[np.dtype[Any]]
 
-    def __init__(
-        self, first: NDArray[np.integer], second: NDArray[np.integer], make: Callable[[Iterable[int]], _Entry]
-    ) -> None:
-        self.first, self.second, self._make = first, second, make
+    def __init__(self, table: NDArray[Any] | None = None) -> None:
+        self.table = np.empty(0, self.row) if table is None else table
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.table)
 
     @overload
     def __getitem__(self, index: int) -> _Entry: ...
     @overload
-    def __getitem__(self, index: slice) -> EntryColumns[_Entry]: ...
-    def __getitem__(self, index: int | slice) -> _Entry | EntryColumns[_Entry]:
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> _Entry | Self:
         if isinstance(index, slice):
-            return EntryColumns(self.first[index], self.second[index], self._make)
-        return self._make((int(self.first[index]), int(self.second[index])))
+            return type(self)(self.table[index])
+        entry: _Entry = self.entry(*self.table[index].tolist())
+        return entry
 
     def __iter__(self) -> Iterator[_Entry]:
-        for _, first, second in self.windows():
-            yield from map(self._make, zip(first.tolist(), second.tolist(), strict=True))
+        for _, window in self.windows():
+            yield from starmap(self.entry, window.tolist())
 
-    def windows(self) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield the number of the first entry of each window, and its columns in the byte order of the machine."""
-        for start in range(0, len(self), WINDOW_ENTRIES):
-            window = slice(start, start + WINDOW_ENTRIES)
-            yield start, self.first[window].astype("i8"), self.second[window].astype("i8")
-
-
-class _Form(NamedTuple, Generic[_Entry]):
-    """What tells the two indexes apart.
-
-    `before` stands for the entry before the first. `follows` says of an entry and the one before, given as pairs of
-    numbers or of columns, whether they may follow each other, up to a greatest relative offset.
-    """
-
-    entry: struct.Struct
-    fields: tuple[str, str]
-    make: Callable[[Iterable[int]], _Entry]
-    offset_field: int
-    before: tuple[int, int]
-    follows: Callable[[_Fields, _Fields, int], Any]
-    rising: str
+    def windows(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield the number of the first entry of each window, and the rows of the window."""
+        for start in range(0, len(self.table), WINDOW_ENTRIES):
+            yield start, self.table[start : start + WINDOW_ENTRIES]
 
 
-def _offset_follows(before: _Fields, entry: _Fields, most: int) -> Any:
-    return (before[0] < entry[0]) & (entry[0] <= most) & (before[1] < entry[1])
+# .index and .timeindex
 
 
-def _time_follows(before: _Fields, entry: _Fields, most: int) -> Any:
-    return (before[0] < entry[0]) & (before[1] <= entry[1]) & (entry[1] <= most)
+class OffsetColumns(EntryColumns[OffsetEntry]):
+    """The entries of an `.index`. The table has them as the file stores them: no copy is made."""
+
+    __slots__ = ()
+    entry = OffsetEntry
+    row = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+    before_first = (-1, -1)
+    rising = "offset or position"
+
+    @staticmethod
+    def follows(before: _Fields, entry: _Fields, most: int) -> Any:
+        """Return where an entry may follow the one before, up to a greatest relative offset."""
+        return (before[0] < entry[0]) & (entry[0] <= most) & (before[1] < entry[1])
 
 
-_OFFSET_INDEX = _Form(
-    OFFSET_ENTRY_STRUCT, (">i4", ">i4"), OffsetEntry._make, 0, (-1, -1), _offset_follows, "offset or position"
-)
-_TIME_INDEX = _Form(
-    TIME_ENTRY_STRUCT, (">i8", ">i4"), TimeEntry._make, 1, (-1, 0), _time_follows, "timestamp or offset"
-)
+class TimeColumns(EntryColumns[TimeEntry]):
+    """The entries of a `.timeindex`, as in `OffsetColumns`."""
+
+    __slots__ = ()
+    entry = TimeEntry
+    row = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+    before_first = (-1, 0)
+    rising = "timestamp or offset"
+
+    @staticmethod
+    def follows(before: _Fields, entry: _Fields, most: int) -> Any:
+        """As `OffsetColumns.follows`."""
+        return (before[0] < entry[0]) & (before[1] <= entry[1]) & (entry[1] <= most)
 
 
-def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[OffsetEntry]:
+_Columns = TypeVar("_Columns", OffsetColumns, TimeColumns)
+
+
+def parse_offset_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> OffsetColumns:
     """Return the entries of an `.index` without the zeros that may follow them.
 
     Raises CorruptIndexError with the entry when the length is not a multiple of 8, when offsets or positions do not
     rise strictly, or when entries follow the zeros. With `tolerant` it returns the entries before the first such
     problem instead, for the active segment after a crash. Rule: OffsetIndex.append, OffsetIndex.sanityCheck.
     """
-    return _parse(data, _OFFSET_INDEX, base_offset=base_offset, file=file, tolerant=tolerant)
+    return _parse(data, OffsetColumns, base_offset=base_offset, file=file, tolerant=tolerant)
 
 
-def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> Sequence[TimeEntry]:
+def parse_time_index(data: bytes, *, base_offset: int, file: str, tolerant: bool = False) -> TimeColumns:
     """Return the entries of a `.timeindex` without the zeros that may follow them.
 
     Raises CorruptIndexError with the entry when the length is not a multiple of 12, when timestamps do not rise
     strictly, when offsets fall, or when entries follow the zeros. `tolerant` as in `parse_offset_index`.
     Rule: TimeIndex.maybeAppend, TimeIndex.sanityCheck.
     """
-    return _parse(data, _TIME_INDEX, base_offset=base_offset, file=file, tolerant=tolerant)
+    return _parse(data, TimeColumns, base_offset=base_offset, file=file, tolerant=tolerant)
 
 
-def _parse(data: bytes, form: _Form[_Entry], *, base_offset: int, file: str, tolerant: bool) -> Sequence[_Entry]:
-    entry_bytes = form.entry.size
+def _parse(data: bytes, columns: type[_Columns], *, base_offset: int, file: str, tolerant: bool) -> _Columns:
+    entry_bytes = columns.row.itemsize
     if not tolerant:
         verify_size(len(data), entry_bytes, file=file)
-    entries = _entries(data, form)
+    whole = memoryview(data)[: len(data) // entry_bytes * entry_bytes]
+    # All zeros are unused space, except for a single entry: that of the first batch of a segment.
+    count = 1 if len(whole) == entry_bytes else -(-written_bytes(whole) // entry_bytes)
+    entries = columns(np.frombuffer(whole, columns.row, count))
     # A relative offset of zero, except in the first entry, ends the entries.
-    end = _first_wrong(entries[1:], form.before, lambda _, entry: entry[form.offset_field] != 0)
+    end = _first_wrong(entries.table["relative_offset"][1:] != 0)
     if end is not None:
         if not tolerant:
             problem = f"entry {end + 1} is empty, but entries follow it"
             raise CorruptIndexError(file=file, position=(end + 1) * entry_bytes, problem=problem)
         entries = entries[: end + 1]
     most = min(MAX_RELATIVE_OFFSET, MAX_OFFSET - base_offset)
-    number = _first_wrong(entries, form.before, lambda before, entry: form.follows(before, entry, most))
+    first, second = (entries.table[name] for name in columns.row.names or ())
+    are_right = np.empty(len(entries), np.bool_)
+    are_right[:1] = columns.follows(columns.before_first, (first[:1], second[:1]), most)
+    are_right[1:] = columns.follows((first[:-1], second[:-1]), (first[1:], second[1:]), most)
+    number = _first_wrong(are_right)
     if number is None:
         return entries
     if tolerant:
         return entries[:number]
-    before = tuple(entries[number - 1]) if number else form.before
-    problem = f"entry {number} {tuple(entries[number])} after {before}: {form.rising} does not rise"
+    before = tuple(entries[number - 1]) if number else columns.before_first
+    problem = f"entry {number} {tuple(entries[number])} after {before}: {columns.rising} does not rise"
     raise CorruptIndexError(file=file, position=number * entry_bytes, problem=problem)
+
+
+def _first_wrong(are_right: NDArray[np.bool_]) -> int | None:
+    """Return the number of the first entry that is not right."""
+    return None if are_right.all() else int(are_right.argmin())
 
 
 def verify_size(size_bytes: int, entry_bytes: int, *, file: str) -> None:
@@ -211,20 +218,6 @@ def verify_size(size_bytes: int, entry_bytes: int, *, file: str) -> None:
     if rest:
         problem = f"{size_bytes:,} bytes are not a multiple of the {entry_bytes} bytes of an entry"
         raise CorruptIndexError(file=file, position=size_bytes - rest, problem=problem)
-
-
-def _entries(data: bytes, form: _Form[_Entry]) -> Sequence[_Entry]:
-    """Return the whole entries up to the zeros at the end."""
-    entry_bytes = form.entry.size
-    whole = memoryview(data)[: len(data) // entry_bytes * entry_bytes]
-    # All zeros are unused space, except for a single entry: that of the first batch of a segment.
-    count = 1 if len(whole) == entry_bytes else -(-written_bytes(whole) // entry_bytes)
-    if count * entry_bytes < LARGE_INDEX_BYTES:
-        return list(map(form.make, form.entry.iter_unpack(whole[: count * entry_bytes])))
-    import numpy as np
-
-    columns = np.frombuffer(whole, np.dtype([("first", form.fields[0]), ("second", form.fields[1])]), count)
-    return EntryColumns(columns["first"], columns["second"], form.make)
 
 
 def written_bytes(data: bytes | memoryview) -> int:
@@ -237,36 +230,6 @@ def written_bytes(data: bytes | memoryview) -> int:
         end = max(0, end - len(_ZEROS))
     start = max(0, end - len(_ZEROS))
     return start + len(bytes(data[start:end]).rstrip(b"\0"))
-
-
-def _first_wrong(
-    entries: Sequence[tuple[int, int]], before: tuple[int, int], is_right: Callable[[_Fields, _Fields], Any]
-) -> int | None:
-    """Return the number of the first entry of which `is_right` is false, given the entry before and the entry.
-
-    `is_right` is given single entries, or the columns of a window of a large index.
-    """
-    if isinstance(entries, EntryColumns):
-        return _first_wrong_in_columns(entries, before, is_right)
-    for number, entry in enumerate(entries):
-        if not is_right(before, entry):
-            return number
-        before = entry
-    return None
-
-
-def _first_wrong_in_columns(
-    entries: EntryColumns[Any], before: tuple[int, int], is_right: Callable[[_Fields, _Fields], Any]
-) -> int | None:
-    import numpy as np
-
-    for number, *window in entries.windows():
-        first, second = (np.append(value, column) for value, column in zip(before, window, strict=True))
-        right = is_right((first[:-1], second[:-1]), (first[1:], second[1:]))
-        if not right.all():
-            return number + int(right.argmin())
-        before = (first[-1], second[-1])
-    return None
 
 
 LOST_END_HINT = (
@@ -289,12 +252,12 @@ def verify_end(entries: Sequence[OffsetEntry], *, size_bytes: int, file: str) ->
 
 def build_offset_index(entries: Iterable[tuple[int, int]]) -> bytes:
     """Return the bytes of an `.index` of (relative offset, position) pairs."""
-    return b"".join(OFFSET_ENTRY_STRUCT.pack(*entry) for entry in entries)
+    return np.fromiter(entries, OffsetColumns.row).tobytes()
 
 
 def build_time_index(entries: Iterable[tuple[int, int]]) -> bytes:
     """Return the bytes of a `.timeindex` of (timestamp, relative offset) pairs."""
-    return b"".join(TIME_ENTRY_STRUCT.pack(*entry) for entry in entries)
+    return np.fromiter(entries, TimeColumns.row).tobytes()
 
 
 def lookup(entries: Sequence[OffsetEntry], offset: int, *, base_offset: int) -> OffsetPosition:
@@ -395,104 +358,54 @@ class IndexBuilder:
 # .txnindex
 
 
-_STORED_TXN = [("version", ">i2"), ("fields", ">i8", 4)]
+_STORED_TXN = np.dtype([("version", ">i2"), ("fields", ">i8", len(AbortedTxn._fields))])
 
 
-class AbortedTxnColumns(Sequence[AbortedTxn]):
-    """The entries of a large `.txnindex` as a sequence that creates an entry only when it is accessed.
+class AbortedTxnColumns(EntryColumns[AbortedTxn]):
+    """The entries of a `.txnindex`. `table` has the fields of `AbortedTxn` as columns: int64[n, 4]."""
 
-    `table` has the fields of `AbortedTxn` as columns, in their order: int64[n, 4].
-    """
-
-    __slots__ = ("table",)
-
-    def __init__(self, table: NDArray[np.int64]) -> None:
-        self.table = table
+    __slots__ = ()
+    entry = AbortedTxn
+    row = np.dtype(("i8", len(AbortedTxn._fields)))
 
     @classmethod
-    def of(cls, *parts: Sequence[AbortedTxn]) -> AbortedTxnColumns:
+    def of(cls, *parts: Iterable[AbortedTxn]) -> Self:
         """Return all these entries."""
-        import numpy as np
-
-        tables = [part.table if isinstance(part, cls) else np.array(list(part), "i8") for part in parts]
-        return cls(np.concatenate([np.empty((0, 4), "i8"), *(table.reshape(-1, 4) for table in tables)]))
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    @overload
-    def __getitem__(self, index: int) -> AbortedTxn: ...
-    @overload
-    def __getitem__(self, index: slice) -> AbortedTxnColumns: ...
-    def __getitem__(self, index: int | slice) -> AbortedTxn | AbortedTxnColumns:
-        if isinstance(index, slice):
-            return AbortedTxnColumns(self.table[index])
-        return AbortedTxn._make(self.table[index].tolist())
-
-    def __iter__(self) -> Iterator[AbortedTxn]:
-        for start in range(0, len(self), WINDOW_ENTRIES):
-            yield from map(AbortedTxn._make, self.table[start : start + WINDOW_ENTRIES].tolist())
+        tables = [part.table if isinstance(part, cls) else np.fromiter(part, cls.row) for part in parts]
+        return cls(np.concatenate([cls().table, *tables]))
 
 
-def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> Sequence[AbortedTxn]:
+def parse_txn_index(data: bytes, *, base_offset: int, file: str) -> AbortedTxnColumns:
     """Return the aborted transactions of a `.txnindex`. An incomplete last entry is ignored.
 
     Raises CorruptTransactionIndexError for a version other than 0, for last offsets that do not rise strictly or lie
     below the base offset, and for a first offset above the last. Rule: TransactionIndex.iterator,
     TransactionIndex.sanityCheck, TransactionIndex.append.
     """
-    whole = memoryview(data)[: len(data) // TXN_ENTRY_BYTES * TXN_ENTRY_BYTES]
-    if len(whole) >= LARGE_INDEX_BYTES:
-        return _aborted_txn_columns(whole, base_offset=base_offset, file=file)
-    found: list[AbortedTxn] = []
-    last_offset = base_offset - 1
-    for number, (version, *fields) in enumerate(ABORTED_TXN_STRUCT.iter_unpack(whole)):
-        entry = AbortedTxn._make(fields)
-        _verify_aborted_txn(entry, number, version, last_offset, file=file)
-        last_offset = entry.last_offset
-        found.append(entry)
-    return tuple(found)
-
-
-def _verify_aborted_txn(entry: AbortedTxn, number: int, version: int, last_offset: int, *, file: str) -> None:
-    """Raise CorruptTransactionIndexError for a wrong entry. `last_offset` is that of the entry before."""
-    problem = ""
-    if version != ABORTED_TXN_VERSION:
-        problem = f"version {version} is unknown"
-    elif entry.last_offset <= last_offset:
-        problem = f"last offset {entry.last_offset} does not rise above {last_offset}"
-    elif not 0 <= entry.first_offset <= entry.last_offset:
-        problem = f"first offset {entry.first_offset} is not between 0 and the last offset {entry.last_offset}"
-    if problem:
-        error = CorruptTransactionIndexError(
-            file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}"
-        )
-        error.unknown_version = None if version == ABORTED_TXN_VERSION else version
-        raise error
-
-
-def _aborted_txn_columns(whole: memoryview, *, base_offset: int, file: str) -> AbortedTxnColumns:
-    """Return the entries of a large index. Columns find the first wrong entry, `_verify_aborted_txn` says why."""
-    import numpy as np
-
-    stored = np.frombuffer(whole, np.dtype(_STORED_TXN))
+    stored = np.frombuffer(data, _STORED_TXN, len(data) // TXN_ENTRY_BYTES)
     table = stored["fields"].astype("i8")
     _, first, last, _ = table.T
     before = np.append(base_offset - 1, last[:-1])
-    right = (stored["version"] == ABORTED_TXN_VERSION) & (before < last) & (first >= 0) & (first <= last)
-    entries = AbortedTxnColumns(table)
-    if not right.all():
-        number = int(right.argmin())
-        _verify_aborted_txn(entries[number], number, int(stored["version"][number]), int(before[number]), file=file)
-    return entries
+    number = _first_wrong((stored["version"] == ABORTED_TXN_VERSION) & (before < last) & (first >= 0) & (first <= last))
+    if number is None:
+        return AbortedTxnColumns(table)
+    version, first_offset, last_offset = int(stored["version"][number]), first[number], last[number]
+    if version != ABORTED_TXN_VERSION:
+        problem = f"version {version} is unknown"
+    elif last_offset <= before[number]:
+        problem = f"last offset {last_offset} does not rise above {before[number]}"
+    else:
+        problem = f"first offset {first_offset} is not between 0 and the last offset {last_offset}"
+    error = CorruptTransactionIndexError(
+        file=file, position=number * TXN_ENTRY_BYTES, problem=f"entry {number}: {problem}"
+    )
+    error.unknown_version = None if version == ABORTED_TXN_VERSION else version
+    raise error
 
 
-def build_txn_index(transactions: Sequence[AbortedTxn]) -> bytes:
+def build_txn_index(transactions: Iterable[AbortedTxn]) -> bytes:
     """Return the bytes of a `.txnindex`. Without transactions Kafka writes no file."""
-    if isinstance(transactions, AbortedTxnColumns):
-        import numpy as np
-
-        stored = np.zeros(len(transactions), _STORED_TXN)
-        stored["version"], stored["fields"] = ABORTED_TXN_VERSION, transactions.table
-        return stored.tobytes()
-    return b"".join(ABORTED_TXN_STRUCT.pack(ABORTED_TXN_VERSION, *txn) for txn in transactions)
+    table = AbortedTxnColumns.of(transactions).table
+    stored = np.empty(len(table), _STORED_TXN)
+    stored["version"], stored["fields"] = ABORTED_TXN_VERSION, table
+    return stored.tobytes()

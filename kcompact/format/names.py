@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
+
+from kcompact.values import dataclass
 
 MAX_OFFSET = 2**63 - 1
 MAX_PARTITION = 2**31 - 1

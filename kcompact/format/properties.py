@@ -10,7 +10,6 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.text_lines import (
@@ -24,6 +23,7 @@ from kcompact.format.text_lines import (
     split_lines,
     unknown_version,
 )
+from kcompact.values import dataclass
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"

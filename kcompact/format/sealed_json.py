@@ -14,10 +14,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kcompact.format.checksum import crc32c
+from kcompact.values import dataclass
 
 _CHECKSUM = re.compile(rb',"crc32c":(0|[1-9][0-9]{0,9})\}\n')
 """The end of a document."""

@@ -16,7 +16,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kcompact.readable import shell_word
+from kcompact.values import dataclass
 
 PACKAGE = "kcompact"
 

@@ -207,6 +207,12 @@ def most_at_once(descriptors: int) -> int:
 Result = TypeVar("Result")
 
 
+def lacks_instructions(root: Path = Path("/")) -> bool:
+    """Return whether the processor is an x86-64 one without SSE 4.2 or POPCNT, as far as the system tells."""
+    flags = next((line.split() for line in _lines(root / "proc/cpuinfo") if line.startswith("flags")), None)
+    return flags is not None and not {"sse4_2", "popcnt"} <= set(flags)
+
+
 def available_cores() -> int:
     """Return the number of processors that this process may use, or of threads if it has memory for fewer."""
     return min(len(os.sched_getaffinity(0)), _most_threads())

@@ -20,12 +20,13 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.host.machine import clock_ms
+from kcompact.values import dataclass
 
 # Their open files
 

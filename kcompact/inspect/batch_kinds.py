@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
-from kcompact.format.batch import CODEC_MASK, Header
+from kcompact.format.batch import CODEC_MASK
 from kcompact.kernels import columns as c
-from kcompact.log.batch_runs import tables_and_headers
+from kcompact.log.batch_headers import header_tables
 from kcompact.log.directory import PartitionLog
-from kcompact.log.files import LogFile
+from kcompact.values import dataclass
 
 _CODEC, _PRODUCER, _HORIZON, _RECORDS, _SIZE = range(5)
 _NO_HORIZON = -1
-_ROWS = 16_384
 
 Rows = NDArray[np.int64]
 """i64[n, 5]: a row for each batch."""
@@ -62,7 +58,8 @@ def count_kinds(log: PartitionLog) -> BatchKinds:
     damage = []
     for segment in log.segments:
         try:
-            for rows in _rows(log.file(segment.log_name), segment.size_bytes):
+            for table in header_tables(log.file(segment.log_name), end_position=segment.size_bytes):
+                rows = _of_table(table)
                 for column, counted in enumerate(counts):
                     _add(counted, rows, column)
         except (CorruptDataError, RefusedError) as problem:
@@ -83,34 +80,14 @@ def _add(counted: dict[int, Amount], rows: Rows, column: int) -> None:
         counted[value] = counted.get(value, Amount()) + amount
 
 
-def _rows(file: LogFile, size_bytes: int) -> Iterator[Rows]:
-    """Yield the batches of a file up to a size. Raises CorruptBatchError, RefusedError, StorageError."""
-    rows: list[tuple[int, ...]] = []
-    for part in tables_and_headers(file, end_position=size_bytes):
-        if isinstance(part, tuple):
-            rows.append(_row(part[1]))
-        else:
-            yield _of_table(part)
-        if len(rows) == _ROWS:
-            yield np.array(rows, np.int64)
-            rows.clear()
-    if rows:
-        yield np.array(rows, np.int64)
-
-
 def _of_table(table: NDArray[np.int64]) -> Rows:
     attributes = table[:, c.ATTRIBUTES]
     horizons = np.where(attributes & c.DELETE_HORIZON_BIT, table[:, c.BASE_TIMESTAMP], _NO_HORIZON)
-    columns = (attributes & CODEC_MASK, table[:, c.PRODUCER_ID], horizons, table[:, c.RECORDS_COUNT], table[:, c.SIZE])
-    return np.stack(columns, axis=1)
-
-
-def _row(header: Header) -> tuple[int, int, int, int, int]:
-    horizon_ms = header.delete_horizon_ms
-    return (
-        header.codec_id,
-        header.producer_id,
-        _NO_HORIZON if horizon_ms is None else horizon_ms,
-        max(0, header.records_count),
-        header.size_bytes,
+    columns = (
+        attributes & CODEC_MASK,
+        table[:, c.PRODUCER_ID],
+        horizons,
+        np.maximum(table[:, c.RECORDS_COUNT], 0),
+        table[:, c.SIZE],
     )
+    return np.stack(columns, axis=1)

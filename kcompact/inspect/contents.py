@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from operator import add
 
-from kcompact import kernels
+import numpy as np
+
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
-from kcompact.format.batch import Header
 from kcompact.host.machine import in_parallel
 from kcompact.inspect.findings import Finding, Severity
+from kcompact.kernels import Table
 from kcompact.kernels import columns as c
-from kcompact.log.batch_runs import HeaderRun, runs_and_headers
+from kcompact.log.batch_headers import header_tables
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
-
-RUN_BATCHES = 1024
-"""How many batches `BatchCounter` adds up at a time."""
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,78 +84,25 @@ def _combined(function: Callable[[int, int], int], earlier: int | None, later: i
     return function(earlier, later)
 
 
-class BatchCounter:
-    """Adds batches to the contents of a segment, in file order.
-
-    Batches are added up in runs: a `SegmentContents` for each batch takes longer than reading its header.
-    """
-
-    def __init__(self, contents: SegmentContents) -> None:
-        self._contents = contents
-        self._run: list[tuple[int, Header]] = []
-
-    def add(self, position: int, header: Header) -> None:
-        """Add the batch that starts at a position of the file."""
-        self._run.append((position, header))
-        if len(self._run) >= RUN_BATCHES:
-            self.contents()
-
-    def add_run(self, run: HeaderRun) -> None:
-        """Add the batches of a run, which follows all that were added, by a kernel."""
-        self._contents += contents_of_rows(run.rows, run.batches, self._contents.base_offset)
-
-    def contents(self) -> SegmentContents:
-        """Return what the segment contains up to the last batch that was added."""
-        if self._run:
-            self._contents += _contents_of(self._run, self._contents.base_offset)
-            self._run.clear()
-        return self._contents
-
-
-def _contents_of(run: Sequence[tuple[int, Header]], base_offset: int) -> SegmentContents:
-    """Return what a run of at least one batch contains, given the position and header of each."""
-    last_position, last = run[-1]
-    run_headers = [header for _, header in run]
-    first = run_headers[0]
-    return SegmentContents(
-        base_offset=base_offset,
-        end_position=last_position + last.size_bytes,
-        batches=len(run),
-        counted_records=sum(header.records_count for header in run_headers if header.records_count >= 0),
-        uncounted_batches=sum(header.records_count < 0 for header in run_headers),
-        empty_batches=sum(header.records_count == 0 for header in run_headers),
-        control_batches=sum(header.is_control for header in run_headers),
-        transactional_batches=sum(header.is_transactional for header in run_headers),
-        horizon_batches=sum(header.delete_horizon_ms is not None for header in run_headers),
-        first_offset=None if first.records_count < 0 else first.base_offset,
-        last_offset=last.last_offset,
-        first_timestamp_ms=first.max_timestamp,
-        largest_timestamp_ms=max(header.max_timestamp for header in run_headers),
-    )
-
-
-def contents_of_rows(rows: memoryview, count: int, base_offset: int, *, start_position: int = 0) -> SegmentContents:
-    """Return what the batches in the first `count` rows of i64[m, COLUMNS] contain, by a kernel.
-
-    Positions in the rows count from `start_position` of the file. Definition: `BatchCounter`.
-    """
-    if not count:
+def contents_of_table(table: Table, base_offset: int, *, start_position: int = 0) -> SegmentContents:
+    """Return what the batches of a table i64[n, COLUMNS] contain. Its positions count from `start_position`."""
+    if not len(table):
         return SegmentContents(base_offset=base_offset)
-    records, empty, control, transactional, horizon, largest_timestamp_ms = kernels.sum_batches(rows, count)
-    last = count - 1
+    first, last, counts, attributes = table[0], table[-1], table[:, c.RECORDS_COUNT], table[:, c.ATTRIBUTES]
     return SegmentContents(
         base_offset=base_offset,
-        end_position=start_position + rows[last, c.POSITION] + rows[last, c.SIZE],
-        batches=count,
-        counted_records=records,
-        empty_batches=empty,
-        control_batches=control,
-        transactional_batches=transactional,
-        horizon_batches=horizon,
-        first_offset=rows[0, c.BASE_OFFSET],
-        last_offset=rows[last, c.LAST_OFFSET],
-        first_timestamp_ms=rows[0, c.MAX_TIMESTAMP],
-        largest_timestamp_ms=largest_timestamp_ms,
+        end_position=start_position + int(last[c.POSITION] + last[c.SIZE]),
+        batches=len(table),
+        counted_records=int(counts[counts > 0].sum()),
+        uncounted_batches=int(np.count_nonzero(counts < 0)),
+        empty_batches=int(np.count_nonzero(counts == 0)),
+        control_batches=int(np.count_nonzero(attributes & c.CONTROL_BIT)),
+        transactional_batches=int(np.count_nonzero(attributes & c.TRANSACTIONAL_BIT)),
+        horizon_batches=int(np.count_nonzero(attributes & c.DELETE_HORIZON_BIT)),
+        first_offset=None if first[c.RECORDS_COUNT] < 0 else int(first[c.BASE_OFFSET]),
+        last_offset=int(last[c.LAST_OFFSET]),
+        first_timestamp_ms=int(first[c.MAX_TIMESTAMP]),
+        largest_timestamp_ms=int(table[:, c.MAX_TIMESTAMP].max()),
     )
 
 
@@ -193,16 +139,13 @@ def file_contents(file: LogFile, base_offset: int, end_position: int | None = No
 
     A damaged batch ends the counting and is the `damage` of the result.
     """
-    counter = BatchCounter(SegmentContents(base_offset=base_offset))
+    contents = SegmentContents(base_offset=base_offset)
     try:
-        for part in runs_and_headers(file, end_position=end_position):
-            if isinstance(part, HeaderRun):
-                counter.add_run(part)
-            else:
-                counter.add(*part)
+        for table in header_tables(file, end_position=end_position):
+            contents += contents_of_table(table, base_offset)
     except (CorruptDataError, RefusedError) as problem:
-        return replace(counter.contents(), damage=problem)
-    return counter.contents()
+        return replace(contents, damage=problem)
+    return contents
 
 
 def file_size(file: LogFile) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, UnsupportedError
+from kcompact.values import dataclass
 
 MOST_LISTED = 20
 """So many findings of one kind are listed; one more counts the rest."""

@@ -12,22 +12,19 @@ are read. A cleaning keeps the first and the last offset of a batch that loses r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from kcompact.errors import CorruptBatchError, KcompactError
-from kcompact.format.batch import Batch, Header, read_records, verify_crc
-from kcompact.inspect.gap_walk import Mask, OffsetCounts, Runs
-from kcompact.kernels import Column, Table
+from kcompact.inspect.gap_walk import OffsetCounts, Runs
+from kcompact.kernels import Column, Mask, Rows, Table
 from kcompact.kernels import columns as c
-from kcompact.log.batch_runs import tables_and_headers
+from kcompact.log.batch_headers import header_tables
 from kcompact.log.files import LogFile
+from kcompact.log.markers import are_control
 from kcompact.log.records import record_runs
-from kcompact.log.segment_reader import batches, headers
 
-CHUNK_BATCHES = 4096
 _HOLE_BYTES = 256 << 10
 """So many bytes between two batches are read with them: that is faster than two reads."""
 
@@ -53,130 +50,65 @@ class Chunk(NamedTuple):
 
 
 def is_broken(table: Table, log_start_offset: int) -> Mask:
-    """Return which batches have records, but not one for each offset, or lie on both sides of the log start."""
+    """Return which batches have records, but not one for each offset, or lie on both sides of the log start.
+
+    Of a compressed batch of magic 0 or 1 the header does not tell the number of its records.
+    """
     span = table[:, c.LAST_OFFSET] - table[:, c.BASE_OFFSET] + 1
     has_start = (table[:, c.BASE_OFFSET] < log_start_offset) & (table[:, c.LAST_OFFSET] >= log_start_offset)
-    found: Mask = (table[:, c.RECORDS_COUNT] > 0) & ((table[:, c.RECORDS_COUNT] != span) | has_start)
+    found: Mask = (table[:, c.RECORDS_COUNT] != 0) & ((table[:, c.RECORDS_COUNT] != span) | has_start)
     return found
 
 
-def _is_broken(header: Header, log_start_offset: int) -> bool:
-    """Return the same for one batch. The records of a compressed batch of magic 0 or 1 are not known."""
-    has_start = header.base_offset < log_start_offset <= header.last_offset
-    return header.records_count != 0 and (has_start or header.records_count != header.last_offset_delta + 1)
-
-
 def chunks(file: LogFile, *, end_position: int, log_start_offset: int, memory_bytes: int) -> Iterator[Chunk]:
-    """Yield the batches of a segment. Raises CorruptBatchError, RefusedError, StorageError.
-
-    The kernels read them up to the first batch that they cannot confirm, and the definition reads the rest.
-    """
-    position = 0
-    with suppress(KcompactError):
-        for table in tables_and_headers(file, end_position=end_position):
-            if isinstance(table, tuple):
-                break
-            chunk = Chunk(table, _broken_runs(file, table, log_start_offset, memory_bytes))
-            yield chunk
-            position = chunk.end_position
-    yield from _by_definition(file, position, end_position, log_start_offset, memory_bytes)
-
-
-# By the definition
-
-
-def _by_definition(
-    file: LogFile, start_position: int, end_position: int, log_start_offset: int, memory_bytes: int
-) -> Iterator[Chunk]:
-    rows: list[list[int]] = []
-    broken: list[tuple[int, int, int]] = []
-    try:
-        for position, header in headers(file, start_position=start_position, end_position=end_position):
-            row = _row(header, position)
-            if _is_broken(header, log_start_offset):
-                offsets = _offsets(file, position, header, memory_bytes)
-                if header.magic < 2:
-                    row[c.BASE_OFFSET], row[c.RECORDS_COUNT] = offsets[0], len(offsets)
-                broken += ((len(rows), first, last) for first, last in runs_of(offsets))
-            rows.append(row)
-            if len(rows) == CHUNK_BATCHES:
-                yield _chunk(rows, broken)
-                rows, broken = [], []
-    except KcompactError:
-        if rows:
-            yield _chunk(rows, broken)
-        raise
-    if rows:
-        yield _chunk(rows, broken)
+    """Yield the batches of a segment. Raises CorruptBatchError, BatchTooLargeError, RefusedError, StorageError."""
+    for table in header_tables(file, end_position=end_position):
+        rows = np.flatnonzero(is_broken(table, log_start_offset))
+        found = [np.empty((0, 3), np.int64)]
+        try:
+            found.append(_broken_runs(file, table, rows, memory_bytes))
+        except KcompactError:
+            # What lies between the incomplete batches need not be readable.
+            for number in range(len(rows)):
+                try:
+                    found.append(_broken_runs(file, table, rows[number : number + 1], memory_bytes))
+                except KcompactError:
+                    if rows[number]:
+                        yield _chunk(table[: rows[number]], found)
+                    raise
+        yield _chunk(table, found)
 
 
-def _chunk(rows: list[list[int]], broken: list[tuple[int, int, int]]) -> Chunk:
-    return Chunk(np.array(rows, np.int64).reshape(-1, c.COLUMNS), np.array(broken, np.int64).reshape(-1, 3))
+def _chunk(table: Table, found: list[Table]) -> Chunk:
+    """Return batches with their runs. Those of magic 0 and 1 get their first offsets and their numbers of records."""
+    broken = np.concatenate(found)
+    rows, firsts, lasts = broken.T
+    is_legacy = table[rows, c.MAGIC] < 2
+    rows, firsts, lasts = rows[is_legacy], firsts[is_legacy], lasts[is_legacy]
+    table[rows, c.RECORDS_COUNT] = 0
+    np.add.at(table[:, c.RECORDS_COUNT], rows, lasts - firsts + 1)
+    table[rows[::-1], c.BASE_OFFSET] = firsts[::-1]  # Of several runs of a batch the first one stays.
+    return Chunk(table, broken)
 
 
-def _row(header: Header, position: int) -> list[int]:
-    """Return a batch as a row of a table, without what this module does not use."""
-    row = [0] * c.COLUMNS
-    row[c.POSITION], row[c.SIZE] = position, header.size_bytes
-    row[c.BASE_OFFSET], row[c.LAST_OFFSET] = header.base_offset, header.last_offset
-    row[c.ATTRIBUTES], row[c.BASE_TIMESTAMP] = header.attributes if header.magic == 2 else 0, header.base_timestamp
-    row[c.PRODUCER_ID], row[c.RECORDS_COUNT] = header.producer_id, header.records_count
-    return row
-
-
-def _offsets(file: LogFile, position: int, header: Header, memory_bytes: int) -> list[int]:
-    """Return the offsets of the records of a batch. Raises CorruptBatchError, BatchTooLargeError."""
-    batch = read_batch(file, position, header.size_bytes, memory_bytes)
-    return [record.offset for record in read_records(batch, file=str(file), memory_bytes=memory_bytes)]
-
-
-def read_batch(file: LogFile, position: int, size_bytes: int | None, memory_bytes: int) -> Batch:
-    """Return the batch at a position of a file, verified; without its size, up to the end of the file.
+def _broken_runs(file: LogFile, table: Table, rows: Rows, memory_bytes: int) -> Table:
+    """Return the runs of the records of some batches, and read what lies between them if that is not much.
 
     Raises CorruptBatchError, BatchTooLargeError, StorageError.
     """
-    end = None if size_bytes is None else position + size_bytes
-    batch = next(batches(file, start_position=position, end_position=end, memory_bytes=memory_bytes))
-    verify_crc(batch, file=str(file))
-    return batch
-
-
-def runs_of(offsets: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last of consecutive offsets."""
-    first = previous = None
-    for offset in offsets:
-        if previous is None or first is None or offset != previous + 1:
-            if first is not None and previous is not None:
-                yield first, previous
-            first = offset
-        previous = offset
-    if first is not None and previous is not None:
-        yield first, previous
-
-
-# By kernels
-
-
-def _broken_runs(file: LogFile, table: Table, log_start_offset: int, memory_bytes: int) -> Table:
-    """Return the runs of the incomplete batches. Raises CorruptBatchError, BatchTooLargeError, StorageError."""
-    wanted = is_broken(table, log_start_offset)
-    rows = np.flatnonzero(wanted)
-    if not len(rows):
-        return np.empty((0, 3), np.int64)
     ends = table[:, c.POSITION] + table[:, c.SIZE]
+    is_wanted = np.zeros(len(table), np.bool_)
+    is_wanted[rows] = True
     is_far = table[rows[1:], c.POSITION] - ends[rows[:-1]] > _HOLE_BYTES
-    found = []
-    for span in np.split(rows, np.flatnonzero(is_far) + 1):
+    found = [np.empty((0, 3), np.int64)]
+    for span in np.split(rows, np.flatnonzero(is_far) + 1) if len(rows) else ():
         row, end_position = int(span[0]), int(ends[span[-1]])
         start_position = int(table[row, c.POSITION])
         for run in record_runs(
-            file,
-            start_position=start_position,
-            end_position=end_position,
-            memory_bytes=memory_bytes,
+            file, start_position=start_position, end_position=end_position, memory_bytes=memory_bytes
         ):
-            is_wanted = wanted[row + run.batch]
-            found.append(_runs_of_rows(row + run.batch[is_wanted], run.offset[is_wanted]))
+            mask = is_wanted[row + run.batch]
+            found.append(_runs_of_rows(row + run.batch[mask], run.offset[mask]))
             row += len(run.table)
     return np.concatenate(found)
 
@@ -218,7 +150,7 @@ def count(chunk: Chunk, is_aborted: Mask, *, start_offset: int, index_interval_b
     is_whole[chunk.broken[:, 0]] = False
 
     runs, rows = _all_runs(chunk, np.flatnonzero(is_whole), start_offset)
-    is_control = table[rows, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    is_control = are_control(table)[rows]
     lengths = runs.last - runs.first + 1
     present = np.bincount(rows, weights=lengths, minlength=len(table)).astype(np.int64)
     last_present = base_offsets - 1

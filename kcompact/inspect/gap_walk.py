@@ -15,18 +15,16 @@ nothing missing at 6; one that does not has a third gap there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from operator import add
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kcompact.errors import KcompactError
-from kcompact.kernels import Column
-
-Mask = npt.NDArray[np.bool_]
+from kcompact.kernels import Column, Mask
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

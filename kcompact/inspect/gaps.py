@@ -11,28 +11,30 @@ A row is a data record, numbered from 1 on. A gap is noted at the row after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import repeat
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError
 from kcompact.format.batch import read_records
 from kcompact.format.index import NO_TIMESTAMP
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.host.machine import available_cores, in_parallel
 from kcompact.inspect.contents import LogContents, log_contents
-from kcompact.inspect.gap_batches import Chunk, chunks, count, read_batch, rising
-from kcompact.inspect.gap_walk import Gaps, GapWalk, Mask, OffsetCounts, Place, SegmentGaps, Walk, walk
+from kcompact.inspect.gap_batches import Chunk, chunks, count, rising
+from kcompact.inspect.gap_walk import Gaps, GapWalk, OffsetCounts, Place, SegmentGaps, Walk, walk
 from kcompact.inspect.rewrite_hints import evidence
-from kcompact.kernels import Table
+from kcompact.kernels import Mask, Table
 from kcompact.kernels import columns as c
 from kcompact.log.directory import PartitionLog
+from kcompact.log.markers import are_control, end_transactions
+from kcompact.log.segment_reader import batch_at
 from kcompact.log.segments import Segment
 from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, read_transaction_tables
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.transactions import end_of_uncommitted_view, end_of_view
+from kcompact.values import dataclass
 
 Advance = Callable[[int], None]
 
@@ -251,9 +253,7 @@ class _Scope:
 
 
 def _counted_segments(scope: _Scope, segments: Sequence[Segment]) -> Iterator[_SegmentWalks]:
-    """Return the walks over the segments in order; with kernels several segments are walked at the same time."""
-    if not kernels.in_use():
-        return map(scope.walks, segments)
+    """Return the walks over the segments in order; several segments are walked at the same time."""
     scope = replace(scope, memory_bytes=scope.memory_bytes // available_cores())
     return in_parallel(_Scope.walks, repeat(scope, len(segments)), segments)
 
@@ -281,7 +281,7 @@ def _deciding_markers(tables: Iterable[Table]) -> Iterator[Table]:
     for table in tables:
         offsets = np.maximum.accumulate(np.maximum(table[:, c.TXN_BASE_OFFSET], greatest))
         greatest = int(offsets[-1]) if len(offsets) else greatest
-        is_marker = np.isin(table[:, c.TXN_KIND], (c.ABORT, c.COMMIT))
+        is_marker = end_transactions(table[:, c.TXN_KIND])
         markers = table[is_marker]
         markers[:, c.TXN_BASE_OFFSET] = offsets[is_marker]
         by_producer = np.argsort(markers[:, c.TXN_PRODUCER_ID], kind="stable")
@@ -293,7 +293,7 @@ def _deciding_markers(tables: Iterable[Table]) -> Iterator[Table]:
 
 def _is_aborted(table: Table, ends: TransactionEnds) -> Mask:
     """Return which batches hold data of an aborted transaction."""
-    is_data = (table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0) & (table[:, c.PRODUCER_ID] >= 0)
+    is_data = ~are_control(table) & (table[:, c.PRODUCER_ID] >= 0)
     is_aborted: Mask = is_data & (ends.of(table) == Outcome.ABORTED)
     return is_aborted
 
@@ -330,7 +330,7 @@ class _Places:
         (segment,) = (each for each in self._log.segments if each.base_offset == place.segment)
         file = self._log.file(segment.log_name)
         try:
-            batch = read_batch(file, place.position, None, self._memory_bytes)
+            batch = batch_at(file, place.position, memory_bytes=self._memory_bytes)
             records = read_records(batch, file=str(file), memory_bytes=self._memory_bytes)
         except (CorruptDataError, RefusedError) as problem:
             self.damage = self.damage or problem

@@ -9,17 +9,15 @@ Rules: `GroupMetadataManager.replay`, `OffsetMetadataManager.replay` and `replay
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
-from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from kcompact.errors import storage_errors
-from kcompact.format.batch import Batch, Header, Record, read_records, verify_crc
+from kcompact.format.batch import Header, Record
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.messages.consumer_offsets import (
     CONSUMER_GROUP_MEMBER_METADATA,
@@ -36,9 +34,10 @@ from kcompact.format.messages.coordinators import decode, decode_value
 from kcompact.format.names import CONSUMER_OFFSETS, Suffix, Temporary, parse_file_name
 from kcompact.kernels import Column
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import Marker, marker_of, read_marker
 from kcompact.log.files import Files, LogFile
-from kcompact.log.records import RecordRun, record_runs_and_batches
+from kcompact.log.markers import Marker, are_control, marker_of
+from kcompact.log.records import RecordRun, record_runs
+from kcompact.values import dataclass
 
 RECORD_OVERHEAD_BYTES = 7
 """What a record has beside its key and its value, if its lengths and differences are small."""
@@ -135,13 +134,9 @@ def log_groups(files: Files, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> Log
     Raises CorruptBatchError, BatchTooLargeError, StorageError.
     """
     counter = GroupCounter(memory_bytes)
-    logs = _log_files(files)
-    for file, base_offset in logs.items():
-        for part in record_runs_and_batches(file, base_offset=base_offset, memory_bytes=memory_bytes):
-            if isinstance(part, RecordRun):
-                counter.add_run(part, file=str(file))
-            else:  # The definition reads what is unusual, and reports what is wrong.
-                counter.add(part, file=str(file))
+    for file in _log_files(files):
+        for run in record_runs(file, memory_bytes=memory_bytes):
+            counter.add_run(run, file=str(file))
     return counter.contents()
 
 
@@ -187,10 +182,9 @@ class GroupCounter:
         self._undecoded_records = self._undecoded_bytes = self._other_bytes = 0
 
     def add_run(self, run: RecordRun, *, file: str) -> None:
-        """Add the records of verified batches. Definition: `add` for each of them. Raises CorruptBatchError."""
-        attributes, sizes = run.table[:, c.ATTRIBUTES], _shares_of_run(run)
-        is_control = attributes & c.CONTROL_BIT != 0
-        is_plain = attributes & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT) == 0
+        """Add the records of verified batches. Raises CorruptBatchError."""
+        is_control, sizes = are_control(run.table), _shares_of_run(run)
+        is_plain = run.table[:, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT) == 0
         self._other_bytes += int(run.table[is_control | (run.table[:, c.RECORDS_COUNT] == 0), c.SIZE].sum())
         for key, records in _by_key(run, np.flatnonzero(is_plain[run.batch]), sizes).items():
             self._add_records(key, records)
@@ -203,20 +197,6 @@ class GroupCounter:
                 continue
             for row, size_bytes in zip(range(first, end), sizes[first:end].tolist(), strict=True):
                 self._add_one(run.record(row), header, size_bytes)
-
-    def add(self, batch: Batch, *, file: str) -> None:
-        """Add the records of a batch. Raises CorruptBatchError, BatchTooLargeError."""
-        header = batch.header
-        verify_crc(batch, file=file)
-        if header.is_control:
-            self._end_transaction(header.producer_id, read_marker(batch, file=file))
-            self._other_bytes += header.size_bytes
-            return
-        records = read_records(batch, file=file, memory_bytes=self._memory_bytes)
-        if not records:
-            self._other_bytes += header.size_bytes
-        for record, size_bytes in zip(records, shares(header.size_bytes, records), strict=True):
-            self._add_one(record, header, size_bytes)
 
     def _add_one(self, record: Record, header: Header, size_bytes: int) -> None:
         """Add a record of a data batch."""
@@ -336,17 +316,8 @@ def _normalized(key: bytes | None) -> bytes:
     return key or b""
 
 
-def shares(batch_bytes: int, records: Sequence[Record]) -> list[int]:
-    """Return the bytes of a batch, divided among its records by their sizes."""
-    ends = list(accumulate(len(each.key or b"") + len(each.value or b"") + RECORD_OVERHEAD_BYTES for each in records))
-    return [
-        batch_bytes * end // ends[-1] - batch_bytes * start // ends[-1]
-        for start, end in zip([0, *ends], ends, strict=False)
-    ]
-
-
 def _shares_of_run(run: RecordRun) -> Column:
-    """Return the bytes of its batch that each record takes. Definition: `shares`."""
+    """Return the bytes of its batch that each record takes: in proportion to their sizes."""
     weights = np.maximum(run.key_size, 0) + np.maximum(run.value_size, 0) + RECORD_OVERHEAD_BYTES
     total, batch = np.concatenate(([0], np.cumsum(weights))), run.batch
     first, end = np.searchsorted(batch, batch), np.searchsorted(batch, batch, side="right")

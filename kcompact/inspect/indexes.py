@@ -7,9 +7,7 @@ allocates the index of an active segment at full size.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from kcompact.errors import CorruptDataError, CorruptIndexError, CorruptTransactionIndexError
@@ -23,7 +21,8 @@ from kcompact.log.files import Files, LogFile
 from kcompact.log.index_files import read_offset_index, read_time_index
 from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.transaction_index import Transactions, contradictions, read_transaction_index
-from kcompact.log.transactions import read_transaction_tables, rows_of_all
+from kcompact.log.transactions import read_transaction_tables
+from kcompact.values import dataclass
 
 
 def verify_indexes(
@@ -106,7 +105,7 @@ def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
         yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
 
 
-def _wrong_entries(file: _IndexFile, entries: Sequence[index.OffsetEntry]) -> Iterator[Finding]:
+def _wrong_entries(file: _IndexFile, entries: index.OffsetColumns) -> Iterator[Finding]:
     """Yield the entries that are not true, of those whose batches were read."""
     offset_positions, contents = file.segment.offset_positions, file.segment.contents
     if file.is_cut_short:
@@ -204,22 +203,22 @@ def transaction_findings(logs: Iterable[tuple[LogFile, int]], *, log_start_offse
     Each log file comes with the size up to which it is read: a broker may be appending to it.
     Raises StorageError, RefusedError.
     """
-    transactions = Transactions()
+    transactions = Transactions(start_offset=log_start_offset)
     for log, size_bytes in logs:
         file = log.with_suffix(Suffix.TXN_INDEX)
         try:
-            batches = rows_of_all(read_transaction_tables(log, end_position=size_bytes))
+            batches = read_transaction_tables(log, end_position=size_bytes)
         except CorruptDataError as problem:
             # Without the markers of this segment, the entries of later ones cannot be judged.
             yield of_error(problem)
             return
         try:
-            entries = read_transaction_index(file) if file.exists() else ()
+            entries = read_transaction_index(file) if file.exists() else index.AbortedTxnColumns()
         except CorruptDataError as problem:
             yield of_error(problem)
-            deque(transactions.abort_markers(batches), maxlen=0)
+            transactions.entries(batches)
             continue
-        found = contradictions(transactions, file, entries, batches, log_start_offset=log_start_offset)
+        found = contradictions(transactions, file, entries, batches)
         yield from map(of_error, islice(found, MOST_LISTED))
         one_more = next(found, None)
         if one_more is not None:

@@ -1,20 +1,21 @@
-"""Which records are chosen: the conditions, and the decision about one record, or about a run of records by columns."""
+"""Which records are chosen: the conditions, and the decision about a run of records."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from kcompact.format.batch import Header, Record
+import numpy as np
+
 from kcompact.kernels import columns as c
 from kcompact.log.transactions import Outcome
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
-    from kcompact.kernels import Column
-    from kcompact.log.records import Mask, RecordRun
+    from kcompact.kernels import Column, Mask
+    from kcompact.log.records import RecordRun
     from kcompact.log.transactions import TransactionEnds
 
 
@@ -81,38 +82,8 @@ class RecordFilter:
             return "no --key has the --key-prefix"
         return ""
 
-    def chooses(self, header: Header, record: Record) -> bool:
-        """Return whether a record of a batch is chosen, whatever became of its transaction."""
-        return (
-            (not self.offsets or record.offset in self.offsets)
-            and (self.from_offset is None or record.offset >= self.from_offset)
-            and (self.until_offset is None or record.offset < self.until_offset)
-            and (self.since_ms is None or record.timestamp >= self.since_ms)
-            and (self.until_ms is None or record.timestamp < self.until_ms)
-            and (not self.producer_ids or header.producer_id in self.producer_ids)
-            and (not self.leader_epochs or header.partition_leader_epoch in self.leader_epochs)
-            and (not self._is_about_keys or self._chooses_key(None if header.is_control else record.key))
-            and (not self.tombstones or record.value is None)
-        )
-
-    @property
-    def _is_about_keys(self) -> bool:
-        return bool(self.keys or self.key_prefixes or self.key_hashes or self.tombstones)
-
-    def _chooses_key(self, key: bytes | None) -> bool:
-        return (
-            key is not None
-            and (not self.keys or key in self.keys)
-            and (not self.key_prefixes or key.startswith(self.key_prefixes))
-            and (not self.key_hashes or hashlib.sha256(key).hexdigest().startswith(self.key_hashes))
-        )
-
-    # Runs of records
-
     def mask_of(self, run: RecordRun, outcomes: TransactionEnds | None = None) -> Mask:
         """Return which records of a run are chosen. `outcomes` are needed for a condition on transactions."""
-        import numpy as np
-
         batches = self._batches(run, outcomes)
         mask = np.ones(len(run), bool) if batches.all() else batches[run.batch]
         if self.offsets:
@@ -133,8 +104,6 @@ class RecordFilter:
 
     def _batches(self, run: RecordRun, outcomes: TransactionEnds | None) -> Mask:
         """Return which batches of a run may have chosen records."""
-        import numpy as np
-
         table = run.table
         mask = np.ones(len(table), bool)
         if self.producer_ids:
@@ -148,8 +117,6 @@ class RecordFilter:
 
     def _choose_keys(self, run: RecordRun, mask: Mask) -> None:
         """Clear the records whose keys are not chosen."""
-        import numpy as np
-
         mask &= (run.key_size >= 0) & ~_is_control(run)
         rows = np.flatnonzero(mask)
         mask[:] = False
@@ -166,8 +133,6 @@ class RecordFilter:
 
 
 def _any_of(found: Sequence[Column]) -> Column:
-    import numpy as np
-
     rows: Column = np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
     return rows
 

@@ -7,19 +7,16 @@ read here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.errors import CorruptBatchError
-from kcompact.inspect.gap_walk import Mask
-from kcompact.kernels import Bytes, Column
+from kcompact.kernels import Column
 from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
+from kcompact.log.markers import are_control, control_records
 from kcompact.log.records import RecordRun
-
-_KEY_BYTES, _VALUE_BYTES = 4, 6
+from kcompact.values import dataclass
 
 
 class Event(NamedTuple):
@@ -81,12 +78,12 @@ class TombstoneCounts:
 def tombstones(run: RecordRun, *, log_start_offset: int, uncleanable_from: int, now_ms: int) -> TombstoneCounts:
     """Return the keyed tombstones of a run from the log start on."""
     attributes = run.table[:, c.ATTRIBUTES]
-    is_control = attributes & c.CONTROL_BIT != 0
+    is_control = are_control(run.table)
     found = (run.value_size < 0) & (run.key_size >= 0) & (run.offset >= log_start_offset) & ~is_control[run.batch]
     if not found.any():
         return TombstoneCounts()
     batch, offsets = run.batch[found], run.offset[found]
-    is_legacy = run.magic[batch] < 2
+    is_legacy = run.table[batch, c.MAGIC] < 2
     is_stamped = (attributes[batch] & c.DELETE_HORIZON_BIT != 0) & ~is_legacy
     horizons = run.table[batch, c.BASE_TIMESTAMP]
     is_waiting = is_stamped & (horizons > now_ms)
@@ -110,11 +107,11 @@ def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[
     """
     table = run.table
     attributes = table[:, c.ATTRIBUTES]
-    matters = (attributes & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT) != 0) & (run.magic == 2)
+    matters = (attributes & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT) != 0) & (table[:, c.MAGIC] == 2)
     rows = np.flatnonzero(matters & (table[:, c.PRODUCER_ID] >= 0))
     if not len(rows):
         return iter(())
-    is_control = attributes[rows] & c.CONTROL_BIT != 0
+    is_control = are_control(table)[rows]
     is_first = np.ones(len(rows), bool)
     is_first[1:] = (np.diff(table[rows, c.PRODUCER_ID]) != 0) | is_control[1:] | is_control[:-1]
     is_first[1:] |= np.diff(table[rows, c.LAST_OFFSET] >= log_start_offset)
@@ -124,7 +121,7 @@ def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[
     first_times = _first_times(run, rows, first_record)
     has_records = run.table[rows, c.RECORDS_COUNT] > 0
     first_with_record = np.minimum.reduceat(np.where(has_records, np.arange(len(rows)), len(rows)), starts)
-    kinds, coordinator_epochs = _control_records(run, rows, first_record, is_control, file)
+    kinds, coordinator_epochs = control_records(run, rows, first_record, is_control, file)
     last_times = np.where(is_control, first_times, table[rows, c.MAX_TIMESTAMP])
     is_stamped = is_control & (attributes[rows] & c.DELETE_HORIZON_BIT != 0)
     columns = (
@@ -150,40 +147,3 @@ def _first_times(run: RecordRun, rows: Column, first_record: Column) -> Column:
     has_records = run.table[rows, c.RECORDS_COUNT] > 0
     found[has_records] = run.timestamp[first_record[has_records]]
     return found
-
-
-def _control_records(
-    run: RecordRun, rows: Column, first_record: Column, is_control: Mask, file: LogFile
-) -> tuple[Column, Column]:
-    """Return the kind of each batch, and the coordinator epoch of each marker, else -1.
-
-    Definition: `batch_headers.read_marker`. Raises CorruptBatchError for a key or a value that is too short.
-    """
-    kinds = np.where(is_control, c.NO_RECORD, c.DATA)
-    epochs = np.full(len(rows), -1)
-    markers = np.flatnonzero(is_control & (run.table[rows, c.RECORDS_COUNT] > 0))
-    columns = run.columns[:, first_record[markers]]
-    is_short = columns[c.KEY_SIZE] < _KEY_BYTES
-    kinds[markers] = _numbers(run.data, np.where(is_short, 0, columns[c.KEY_START]) + 2, ">i2")
-    is_end = (kinds[markers] == c.ABORT) | (kinds[markers] == c.COMMIT)
-    is_short |= is_end & (columns[c.VALUE_SIZE] < _VALUE_BYTES)
-    if is_short.any():
-        batch = run.table[rows[markers[is_short.argmax()]]]
-        raise CorruptBatchError(
-            file=str(file),
-            position=run.start_position + int(batch[c.POSITION]),
-            offset=int(batch[c.BASE_OFFSET]),
-            problem="the key or value of the control record is too short",
-        )
-    epochs[markers[is_end]] = _numbers(run.data, columns[c.VALUE_START][is_end] + 2, ">i4")
-    return kinds, epochs
-
-
-def _numbers(data: Bytes, positions: Column, kind: str) -> Column:
-    """Return the numbers of a type of numpy at some positions."""
-    if not len(positions):
-        return np.empty(0, np.int64)
-    size = np.dtype(kind).itemsize
-    found = np.lib.stride_tricks.sliding_window_view(data, size)[positions].view(kind)[:, 0]
-    numbers: Column = found.astype(np.int64)
-    return numbers

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -26,10 +26,12 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.transaction_events import Event, TombstoneCounts, events, tombstones
 from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
+from kcompact.log.markers import ENDS, are_control
 from kcompact.log.producer_state import LastRecord, Producer, last_records
 from kcompact.log.records import RecordRun, record_runs
 from kcompact.plan.clean_plan import CleanPlan, uncleanable_from
 from kcompact.plan.verdict import Reason
+from kcompact.values import dataclass
 
 MOST_LISTED = 10
 """So many of the largest and of the longest transactions are listed."""
@@ -223,7 +225,7 @@ class TransactionCounter:
     def _hold_back(self, run: RecordRun) -> None:
         """Count what of a run lies at or above the last stable offset."""
         stable, held = self._plan.last_stable_offset, self._held
-        is_data = run.table[:, c.ATTRIBUTES] & c.CONTROL_BIT == 0
+        is_data = ~are_control(run.table)
         is_held = (run.table[:, c.LAST_OFFSET] >= stable) & is_data
         self._held = replace(
             held,
@@ -240,14 +242,14 @@ class TransactionCounter:
             if event.last_offset < start:
                 if event.kind == c.DATA:
                     self._below_start.add(producer_id)
-                elif event.kind in (c.ABORT, c.COMMIT):
+                elif event.kind in ENDS:
                     self._below_start.discard(producer_id)
                 continue
             self._ids.add(producer_id)
             if event.kind == c.DATA:
                 before = opened.get(producer_id)
                 opened[producer_id] = event if before is None else _joined(before, event)
-            elif event.kind in (c.ABORT, c.COMMIT):
+            elif event.kind in ENDS:
                 self._end(opened.pop(producer_id, None), event)
             elif event.kind == c.NO_RECORD:
                 self._markers.emptied += 1

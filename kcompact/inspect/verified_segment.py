@@ -7,23 +7,23 @@ returns None, and the definition reads the segment and describes the problem.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+
+import numpy as np
 
 from kcompact import kernels
 from kcompact.errors import KcompactError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.host.machine import available_cores
-from kcompact.inspect.contents import SegmentContents, contents_of_rows
+from kcompact.inspect.contents import SegmentContents, contents_of_table
 from kcompact.inspect.findings import Finding
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import read_marker
-from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
 from kcompact.log.files import LogFile
+from kcompact.log.inflate import Buffers, inflated_runs
+from kcompact.log.markers import are_control, read_marker
 from kcompact.log.offset_index import OffsetPositions
-
-if TYPE_CHECKING:
-    from kcompact.log.inflate import Buffers
+from kcompact.log.segment_reader import UnconfirmedError, VerifiedRun, confirmed_runs
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,9 @@ def verified_by_kernels(file: SegmentToVerify) -> VerifiedSegment | None:
     first_epoch = last_epoch = -1
     try:
         for run, tombstones, null_keys in _verified_runs(file):
-            counted = contents_of_rows(run.rows, run.count, file.base_offset, start_position=run.start_position)
-            contents += replace(counted, tombstones=tombstones, null_keys=null_keys)
             table = run.table
+            counted = contents_of_table(table, file.base_offset, start_position=run.start_position)
+            contents += replace(counted, tombstones=tombstones, null_keys=null_keys)
             offset_positions.extend(table, run.start_position)
             epochs = table[table[:, c.EPOCH] >= 0, c.EPOCH]
             if len(epochs):
@@ -95,12 +95,10 @@ def _verified_runs(file: SegmentToVerify) -> Iterator[tuple[VerifiedRun, int, in
 
     Raises UnconfirmedError, KcompactError.
     """
-    from kcompact.log.inflate import Buffers
-
     memory_bytes = file.memory_bytes // available_cores()
     buffers = Buffers(memory_bytes)
     end_offset = c.MAX_OFFSET if file.end_offset is None else file.end_offset
-    for run in verified_runs(file.log, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):
+    for run in confirmed_runs(file.log, base_offset=file.base_offset, end_offset=end_offset, memory_bytes=memory_bytes):
         yield (run, *_checked_records(run, buffers, file.log))
 
 
@@ -110,14 +108,10 @@ def _checked_records(run: VerifiedRun, buffers: Buffers, file: LogFile) -> tuple
     Raises UnconfirmedError if a record cannot be read, or if the max timestamp of a batch is not that of its records;
     CorruptDataError for a marker or compressed data.
     """
-    import numpy as np
-
-    from kcompact.log.inflate import inflated_runs
-
     buffer, table, position = run.buffer, run.table, run.start_position
-    is_control = table[:, c.ATTRIBUTES] & c.CONTROL_BIT != 0
+    is_control = are_control(table)
     for number in np.flatnonzero(is_control).tolist():
-        read_marker(run.batch(table[number], file), file=str(file))
+        read_marker(run.batch(number, file), file=str(file))
     found = np.empty((len(table), 3), np.int64)
     for first, end, inflated in inflated_runs(buffer, table, buffers, file=str(file), start_position=position):
         _, _, code = kernels.verify_records(buffer, inflated, table, first, end, found)

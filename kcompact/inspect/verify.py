@@ -19,12 +19,12 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from kcompact import kernels
 from kcompact.errors import (
     BatchTooLargeError,
     CorruptBatchError,
     CorruptDataError,
     KcompactError,
+    KernelsUnavailableError,
     RefusedError,
     UnsupportedError,
 )
@@ -33,18 +33,21 @@ from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, read_head
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import Suffix, log_bases
 from kcompact.host.machine import in_parallel
-from kcompact.inspect.contents import BatchCounter, LogContents, SegmentContents
+from kcompact.inspect.contents import LogContents, SegmentContents, contents_of_table
 from kcompact.inspect.findings import MOST_LISTED, Finding, Severity, of_error, the_others, worst_first
 from kcompact.inspect.indexes import log_transaction_findings, transaction_findings, verify_indexes
 from kcompact.inspect.small_files import name_findings, small_file_findings
 from kcompact.inspect.verified_segment import SegmentToVerify, VerifiedSegment, verified_by_kernels
-from kcompact.log.batch_headers import read_marker
+from kcompact.log.batch_headers import HeaderTable
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
+from kcompact.log.markers import read_marker
 from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.segment_reader import batches
 
 _TAIL_BYTES = 1 << 20
+_COUNTED_BATCHES = 1024
+"""How many batches are added up at a time."""
 
 
 # A whole log, or one file
@@ -98,7 +101,8 @@ def verify_log(
     # `read_log` may have found damage that the checks above do not repeat.
     found += _without_known(found, map(of_error, log.damage))
     if not _is_log_damaged(found):
-        found += _without_known(found, log_transaction_findings(log, contents))
+        with suppress(KernelsUnavailableError):  # Of `doctor`, which has told it; it goes on without it.
+            found += _without_known(found, log_transaction_findings(log, contents))
     return LogContents(segments=tuple(contents), findings=worst_first(found))
 
 
@@ -145,10 +149,8 @@ def _next_base_offset(log: LogFile, base_offset: int) -> int | None:
 
 
 def _confirmed(files: Sequence[SegmentToVerify]) -> Iterable[VerifiedSegment | None]:
-    """Return the files in which the kernels find nothing wrong; None for other files, and if kernels are not used."""
+    """Return the files in which the kernels find nothing wrong; None for other files."""
     fixed = [file for file in files if file.end_position is None]
-    if not kernels.in_use():
-        return [None] * len(files)
     # Threads that are the first to import the same modules can fail.
     from kcompact.log import inflate  # noqa: F401
 
@@ -177,7 +179,7 @@ def verify_segment(file: SegmentToVerify, epoch: int = -1) -> VerifiedSegment:
         for batch in batches(file.log, end_position=file.end_position, memory_bytes=file.memory_bytes):
             checks.add(batch)
     except CorruptBatchError as problem:
-        position = checks.counter.contents().end_position if problem.position is None else problem.position
+        position = checks.contents().end_position if problem.position is None else problem.position
         checks.findings.append(_tail_finding(file, position, problem))
         return checks.segment(damage=problem)
     except RefusedError as problem:
@@ -191,7 +193,9 @@ class _SegmentChecks:
 
     def __init__(self, file: SegmentToVerify, epoch: int) -> None:
         self.file = file
-        self.counter = BatchCounter(SegmentContents(base_offset=file.base_offset))
+        self._contents = SegmentContents(base_offset=file.base_offset)
+        self._headers = HeaderTable()
+        """The batches that are not yet in the contents."""
         self.findings: list[Finding] = []
         self.unchecked: BatchTooLargeError | UnsupportedError | None = None
         self._counts: Counter[Severity] = Counter()
@@ -223,14 +227,24 @@ class _SegmentChecks:
             self._count(header, records)
             if warning := _max_timestamp_problem(header, records):
                 self._add_finding(batch, Severity.WARNING, warning)
-        self.counter.add(batch.position, header)
-        self._offset_positions.append(batch.position, header)
+        self._headers.append(batch.position, header)
+        if len(self._headers) == _COUNTED_BATCHES:
+            self.contents()
         if self.file.end_offset is None or header.last_offset < self.file.end_offset:
             # Not the largest: of one damaged header only the damage is told, not each batch behind it.
             self._last_offset = header.last_offset
         if self._first_epoch < 0:
             self._first_epoch = max(-1, header.partition_leader_epoch)
         self._largest_epoch = max(self._largest_epoch, header.partition_leader_epoch)
+
+    def contents(self) -> SegmentContents:
+        """Return what the headers up to the last batch say."""
+        if len(self._headers):
+            table = self._headers.table()
+            self._contents += contents_of_table(table, self.file.base_offset)
+            self._offset_positions.extend(table, 0)
+            self._headers = HeaderTable()
+        return self._contents
 
     def _count(self, header: Header, records: Sequence[Record]) -> None:
         if header.records_count < 0:
@@ -257,7 +271,7 @@ class _SegmentChecks:
 
     def segment(self, damage: KcompactError | None = None) -> VerifiedSegment:
         """Return what was read; `damage` is why reading ended early."""
-        contents = self.counter.contents()
+        contents = self.contents()
         for severity, count in self._counts.items():
             if count > MOST_LISTED:
                 last = next(each for each in reversed(self.findings) if each.severity is severity)

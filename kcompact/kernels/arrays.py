@@ -10,6 +10,8 @@ import numpy.typing as npt
 from kcompact.kernels.machine_code import loaded
 
 Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
 Column = npt.NDArray[np.int64]
 Table = npt.NDArray[np.int64]
 """A row for each batch, a column for each constant of `columns`."""

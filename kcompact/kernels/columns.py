@@ -39,8 +39,10 @@ UNDECIDED = 5
     SECTION_START,  # The uncompressed records: of a compressed batch in the inflated bytes, else in the buffer.
     SECTION_END,
     FLAGS,
-) = range(16)
-COLUMNS = 16
+    MAGIC,
+    CRC,  # The checksum that the header says.
+) = range(18)
+COLUMNS = 18
 
 EXCLUDED_FROM_MAP = 1
 """Flag: the records do not enter the offset map."""
@@ -146,9 +148,9 @@ ENTRY_PRODUCER_ID, ENTRY_FIRST_OFFSET, ENTRY_LAST_OFFSET, ENTRY_LAST_STABLE_OFFS
 
 OPEN_COLUMNS = 5
 OPEN_FIRST, OPEN_NEXT, OPEN_PREVIOUS, ENDED_AT, OPEN_FIRST_RECORDS = range(5)
-"""The columns of the state of `follow_transactions`, a row for each producer and one more.
+"""The columns of the state of `follow_transactions`, a row for each producer after row 0.
 
-The open transactions are a ring in the order of their first offsets. The last row is its beginning and its end.
+The open transactions are a ring in the order of their first offsets. Row 0 is its beginning and its end.
 """
 
 ABORTED_ENTRY, OBSERVED, COMMITTED = range(3)

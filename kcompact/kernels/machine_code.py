@@ -1,4 +1,4 @@
-"""The machine code of this processor: turned off by an environment variable, opened and checked, called from Python.
+"""The machine code of this processor: opened, checked, and called from Python.
 
 `machine_code/x86_64.so` belongs to the package, with a record of what it is. It calls `memcpy`, `memset` and `pread` of
 the C library (on ARM also `getauxval`) and no function of Python, so it fits every Python. A wheel has the library of
@@ -17,47 +17,17 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kcompact.errors import ConfigError, KernelsUnavailableError
+from kcompact.errors import KernelsUnavailableError
 from kcompact.failures import is_lack_of_memory
+from kcompact.kernels.columns import DAMAGED
 from kcompact.kernels.signatures import KERNELS, SYMBOL_PREFIX, Parameter, Signature
 from kcompact.kernels.target import FITS, TARGETS
-
-VARIABLE = "KCOMPACT_KERNELS"
-
-
-def is_off() -> bool:
-    """Return whether the variable is `off`. `auto`, an empty value or an unset variable leaves the kernels on.
-
-    Raises ConfigError for any other value.
-    """
-    value = os.environ.get(VARIABLE) or "auto"
-    if value not in ("auto", "off"):
-        raise ConfigError(
-            path=VARIABLE,
-            problem=f"{value!r} is neither auto nor off",
-            hint=f"Unset it, or set {VARIABLE}=off to work without compiled code.",
-        )
-    return value == "off"
-
-
-@contextmanager
-def turned_off() -> Iterator[None]:
-    """Let the definitions do the work of this process in a block."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = "off"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
-
+from kcompact.values import dataclass
 
 # The shared library of this processor
 
@@ -139,9 +109,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
         reason = ": its file system is mounted noexec, install kcompact on another one" if _is_noexec(path) else ""
         raise KernelsUnavailableError(problem=f"{problem}{reason}") from problem
     if not getattr(opened, FITS)():
-        raise KernelsUnavailableError(
-            problem=f"this processor lacks the instructions of {target.instructions}{target.also_needed}"
-        )
+        raise KernelsUnavailableError(problem=f"this processor lacks the instructions of {target.instructions}")
     return opened, found_sha256
 
 
@@ -152,23 +120,48 @@ def _is_noexec(path: Path) -> bool:
 # The kernels as Python functions
 
 _DTYPES = {"u8": "|u1", "u64": "<u8", "i64": "<i8", "i32": "<i4"}
+_NUMBERS = {"u64": range(1 << 64), "i64": range(-1 << 63, 1 << 63)}
 _FORMATS = {"u8": "B", "i64": "q"}
 """Of memory views, which take no numpy."""
 
 
-def loaded() -> Mapping[str, Callable[..., Any]]:
-    """Return the kernels by name.
+_CONFIRMING_NOTHING: Mapping[str, Callable[..., Any]] = {
+    "parse_batches": lambda *_: (0, 0, -1, DAMAGED),
+    "read_batches": lambda *_: (0, 0, DAMAGED),
+    "scan_headers": lambda _, start, *__: (0, start, DAMAGED),
+    "scan_transactions": lambda _, start, *__: (0, start, DAMAGED),
+    "transactional_batches": lambda *_: (0, DAMAGED),
+    "index_entries": lambda *_: (0, 0, DAMAGED),
+}
+"""The kernels that read a log, or make indexes of it, as they answer where they do not confirm the first batch."""
 
-    Raises KernelsUnavailableError if they are turned off, or as `machine_code.library` does; ConfigError if the switch
-    has an unknown value.
+_is_confirming = True
+
+
+@contextmanager
+def confirming_nothing() -> Iterator[None]:
+    """Let the kernels of this process confirm no batch in a block, so that the definitions read every one.
+
+    For tests that hold both together, and for a `doctor` without machine code: it is not loaded for the readers.
     """
-    if is_off():
-        raise KernelsUnavailableError(problem=f"turned off by {VARIABLE}=off")
-    return _functions()
+    global _is_confirming
+    before, _is_confirming = _is_confirming, False
+    try:
+        yield
+    finally:
+        _is_confirming = before
+
+
+def kernel(name: str) -> Callable[..., Any]:
+    """Return a kernel by its name. Raises as `library` does."""
+    if not _is_confirming and name in _CONFIRMING_NOTHING:
+        return _CONFIRMING_NOTHING[name]
+    return loaded()[name]
 
 
 @cache
-def _functions() -> Mapping[str, Callable[..., Any]]:
+def loaded() -> Mapping[str, Callable[..., Any]]:
+    """Return the kernels by name. Raises as `library` does."""
     opened = library()
     return {
         name: _callable(name, getattr(opened, f"{SYMBOL_PREFIX}{name}"), signature)
@@ -179,8 +172,9 @@ def _functions() -> Mapping[str, Callable[..., Any]]:
 def _callable(name: str, function: Any, signature: Signature) -> Callable[..., Any]:
     """Return a Python function that calls a C function.
 
-    The function returns an integer or a tuple of integers. It raises TypeError for an array of another type or shape,
-    and for a read-only array that the kernel writes, because the machine code checks neither.
+    The function returns an integer or a tuple of integers. It raises OverflowError for a number of more than 64 bits,
+    and TypeError for an array of another type or shape, or a read-only one that the kernel writes, because the machine
+    code checks none of them.
     """
     c_types: list[Any] = []
     for parameter in signature.parameters:
@@ -195,6 +189,8 @@ def _callable(name: str, function: Any, signature: Signature) -> Callable[..., A
         flat: list[int] = []
         for value, parameter in zip(arguments, signature.parameters, strict=True):
             if not parameter.dimensions:
+                if int(value) not in _NUMBERS[parameter.type]:
+                    raise OverflowError(f"{name} takes {parameter.kind} for {parameter.name}, not {value}")
                 flat.append(int(value))
                 continue
             _check(name, parameter, value)

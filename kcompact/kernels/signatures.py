@@ -6,7 +6,7 @@ and calls in `calls`, and the list in `docs/kernels.md`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kcompact.values import dataclass
 
 SYMBOL_PREFIX = "kcompact_"
 C_TYPES = {"u8": "uint8_t", "u64": "uint64_t", "i32": "int32_t", "i64": "int64_t"}
@@ -106,12 +106,9 @@ KERNELS = {
         results="batches filled_bytes code",
     ),
     "scan_headers": _signature(
-        *(_number("descriptor"), _number("start"), _number("end")),
+        *(_number("descriptor"), _number("start"), _number("until"), _number("end")),
         *(_written("scratch", "u8"), _written("table", "i64", 2)),
         results="batches end_position code",
-    ),
-    "sum_batches": _signature(
-        _TABLE, _number("count"), results="records empty control transactional horizon largest_timestamp_ms"
     ),
     "scan_records": _signature(
         *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _number("first_dirty_offset"), _number("record_ref"), *_HASH_KEY),

@@ -7,7 +7,7 @@ instructions that the machine code uses; it uses none of them itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kcompact.values import dataclass
 
 CRC_STEP = "kcompact_crc_step"
 FITS = "kcompact_fits"
@@ -15,17 +15,13 @@ FITS = "kcompact_fits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A kind of processor. `triple`, `cpu` and `features` are LLVM's words for it; `instructions` is said to people.
-
-    `also_needed` is said where the processor lacks them: what else needs them.
-    """
+    """A kind of processor. `triple`, `cpu` and `features` are LLVM's words for it; `instructions` is said to people."""
 
     triple: str
     cpu: str
     features: str
     instructions: str
     support: str
-    also_needed: str = ""
 
 
 # The bits of ECX after CPUID 1 are SSE3, SSSE3, CX16, SSE4.1, SSE4.2 and POPCNT; after CPUID 0x80000001 it is LAHF.
@@ -79,7 +75,6 @@ TARGETS = {
         features="",
         instructions="x86-64-v2 (SSE 4.2 and POPCNT)",
         support=_X86_64,
-        also_needed=", which numpy needs, too, from 2.4 on: install 'numpy<2.4'",
     ),
     "aarch64": Target(
         triple="aarch64-unknown-linux-gnu",

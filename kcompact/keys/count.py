@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact import kernels
 from kcompact.bucket.scratch import as_path
 from kcompact.clean.job import Split
 from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count, workers_for
@@ -30,17 +29,10 @@ from kcompact.keys.counts import CountedKeys, CountOptions
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
 from kcompact.keys.reduce import COUNTING, BucketRows
 from kcompact.keys.result import result_of
-from kcompact.keys.rows import ROW_BYTES
+from kcompact.keys.rows import LEAST_KEYS_BYTES, ROW_BYTES, bucket_count_of, table_bytes_of
 from kcompact.keys.state import LogState
 from kcompact.log.transactions import PackedTables
 from kcompact.plan.clean_plan import CleanPlan
-
-LEAST_KEYS_BYTES = 4 << 20
-"""The memory for keys, at least. With less there would be so many blocks that naming them takes more than the keys."""
-TABLE_BYTES = 8 << 20
-"""The rows that are merged at a time, at most. With tables of 64 MiB a count takes a third more processor time."""
-MOST_TABLES = 256
-"""Rows for more tables are merged in larger ones: each table is dealt to as many buckets as there are tables."""
 
 
 def count_keys(
@@ -137,11 +129,12 @@ class _Counting:
             keys_bytes=keys_bytes,
             memory_bytes=batch_memory_bytes(budget_bytes, workers),
             workers=workers,
-            kernel_hashes=kernels.in_use(),
         )
         rows_bytes = _rows_bytes(states, self.job)
-        self.job = replace(self.job, table_bytes=min(keys_bytes, max(TABLE_BYTES, rows_bytes // MOST_TABLES)))
-        self.job = replace(self.job, bucket_count=_bucket_count(rows_bytes, self.job, executor.parallelism))
+        table_bytes = table_bytes_of(rows_bytes, keys_bytes)
+        least = executor.parallelism if rows_bytes >= LEAST_KEYS_BYTES else 1
+        buckets = bucket_count_of(rows_bytes, table_bytes, least)
+        self.job = replace(self.job, table_bytes=table_bytes, bucket_count=buckets)
         count = task_count(sum(size_bytes for _, size_bytes in files), workers)
         self._tasks = balanced([[split] for split in all_splits], count, lambda split: split.size_bytes)
 
@@ -164,10 +157,3 @@ def _rows_bytes(states: Sequence[LogState], job: KeysJob) -> int:
     )
     records = most_records(offsets, sum(size_bytes for state in states for _, size_bytes in state.files()))
     return records * ROW_BYTES * job.columns
-
-
-def _bucket_count(rows_bytes: int, job: KeysJob, parallelism: int) -> int:
-    """Return the number of buckets, a power of two, so that a bucket is no larger than a table."""
-    count = -(-rows_bytes // job.table_bytes)
-    least = parallelism if rows_bytes >= LEAST_KEYS_BYTES else 1
-    return int(1 << (max(count, least) - 1).bit_length())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.errors import KcompactError
 from kcompact.plan.clean_plan import Role
+from kcompact.values import dataclass
 
 HASH_DIGITS = 16
 

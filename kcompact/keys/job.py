@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+import numpy as np
+
 from kcompact.clean.job import ScanJob
 from kcompact.kernels import KEY_COLUMNS, Table
+from kcompact.kernels import columns as c
 from kcompact.log.transactions import PackedTable
+from kcompact.values import dataclass
 
 
 class CountedLog(NamedTuple):
@@ -27,7 +30,8 @@ class CountedLog(NamedTuple):
 class KeysJob(ScanJob):
     """The values that every task of a count needs, besides its splits.
 
-    A task merges rows of `table_bytes` at a time, and keeps blocks of `keys_bytes` in memory.
+    A task merges rows of `table_bytes` at a time, of up to `keys_bytes` if their keys repeat, and keeps blocks of
+    `keys_bytes` in memory.
     The number of buckets is a power of two.
     """
 
@@ -57,7 +61,7 @@ class CountedSplit(NamedTuple):
     """What the scan of a split has counted.
 
     `counts` i64[6, 2] has a row for each class of records (`kernels.KEYED` and the following), with their number and
-    their bytes. `announced` is the number of records by the headers of the batches, -1 if a header does not have it.
+    their bytes. `announced` is the number of records by the headers of the batches.
     `last_offset` is that of the last batch. `empty_batches` have no record.
     """
 
@@ -70,3 +74,19 @@ class CountedSplit(NamedTuple):
     empty_batches: int
     empty_bytes: int
     transactional: PackedTable
+
+    @classmethod
+    def of(cls, number: int, table: Table, counts: Table, transactional: Table) -> CountedSplit:
+        """Return the counts of the batches of a table, and of their records."""
+        is_empty = table[:, c.RECORDS_COUNT] == 0
+        return cls(
+            number=number,
+            last_offset=int(table[-1, c.LAST_OFFSET]) if len(table) else -1,
+            counts=counts,
+            announced=int(table[:, c.RECORDS_COUNT].sum()),
+            batches=len(table),
+            batch_bytes=int(table[:, c.SIZE].sum()),
+            empty_batches=int(np.count_nonzero(is_empty)),
+            empty_bytes=int(table[is_empty, c.SIZE].sum()),
+            transactional=PackedTable.of(transactional),
+        )

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact import kernels
 from kcompact.clean.accounting import check_scan
 from kcompact.clean.job import CleanJob, Split
 from kcompact.clean.offset_map import KEY_BYTES
@@ -24,11 +23,11 @@ from kcompact.clean.stages import Executor
 from kcompact.errors import BatchTooLargeError, CorruptIndexError
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
-from kcompact.kernels import BASE_OFFSET, Bytes, Column
+from kcompact.kernels import BASE_OFFSET, Bytes, Column, Mask
 from kcompact.keys.state import LogState
+from kcompact.log.batch_headers import headers
 from kcompact.log.files import LogFile
-from kcompact.log.records import Mask, RecordRun
-from kcompact.log.segment_reader import headers
+from kcompact.log.records import RecordRun
 from kcompact.plan.clean_plan import CleanPlan
 
 
@@ -121,7 +120,6 @@ def _latest(
         keys_bytes=keys_bytes,
         memory_bytes=batch_memory_bytes(budget_bytes, workers),
         workers=workers,
-        kernel_hashes=kernels.in_use(),
         release=plan.config.release,
     )
     tasks = balanced([[split] for split in splits], workers, lambda split: split.size_bytes)

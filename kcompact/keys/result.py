@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kcompact import kernels
+from kcompact.clean import split_kernels
 from kcompact.clean.job import Split
 from kcompact.errors import AccountingError, KcompactError, LogChangedError
 from kcompact.format.batch import Batch, Record, read_records
@@ -48,6 +48,7 @@ from kcompact.keys.reduce import (
     top_rows,
 )
 from kcompact.keys.state import LogState
+from kcompact.log.inflate import Buffers
 from kcompact.log.segment_reader import batches
 
 Names = Mapping[int, tuple[bytes, int]]
@@ -342,16 +343,12 @@ def _records(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int,
 
 def _batches(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int, Batch]]:
     """Yield the batches that hold these rows, or more of them, each with the row of its first record."""
-    if kernels.in_use():
-        from kcompact.clean import split_kernels
-        from kcompact.log.inflate import Buffers
-
-        loaded = split_kernels.load(split, Buffers(job.memory_bytes))
-        if loaded is not None:
-            ends = loaded.table[:, c.ROW] + loaded.table[:, c.RECORDS_COUNT]
-            for number in np.unique(np.searchsorted(ends, rows, side="right")).tolist():
-                yield int(loaded.table[number, c.ROW]), split_kernels.batch_at(split, loaded, number)
-            return
+    loaded = split_kernels.load(split, Buffers(job.memory_bytes))
+    if loaded is not None:
+        ends = loaded.table[:, c.ROW] + loaded.table[:, c.RECORDS_COUNT]
+        for number in np.unique(np.searchsorted(ends, rows, side="right")).tolist():
+            yield int(loaded.table[number, c.ROW]), loaded.batch(number, split.log)
+        return
     first = 0
     for batch in batches(
         split.log,

@@ -25,47 +25,44 @@ from kcompact.kernels import columns as c
 
 ROW_BYTES = 8
 """The size of a column of a row."""
+LEAST_KEYS_BYTES = 4 << 20
+"""The memory for keys, at least. With less there would be so many blocks that naming them takes more than the keys."""
+TABLE_BYTES = 8 << 20
+"""The rows that are merged at a time: they fit the processor's cache. With 64 MiB of different keys a count takes a
+third more processor time."""
+MOST_TABLES = 256
+"""Rows for more tables are merged in larger ones: each table is dealt to as many buckets as there are tables."""
+SAVED_PART = 8
+"""Rows are merged in larger tables while so large a part of them goes away: then there are fewer blocks."""
 RUN_ROWS = 8192
 """About how many rows `merge_keys` compares at a time: as many as fit the processor's cache."""
 
 
-def merged(keys: Table) -> Table:
-    """Return one row for each key: the newest record, and the sums of versions and bytes.
+def table_bytes_of(rows_bytes: int, keys_bytes: int) -> int:
+    """Return the size of the tables that so many bytes of rows are merged in; a task may hold `keys_bytes`."""
+    return min(keys_bytes, max(TABLE_BYTES, rows_bytes // MOST_TABLES))
 
-    Associative, and the order of the rows does not matter. This is the readable definition of `kernels.merge_keys`,
-    which returns the rows in another order.
-    """
-    if not len(keys):
-        return keys
-    low, high = keys[:, c.KEY_LOW].view(np.uint64), keys[:, c.KEY_HIGH].view(np.uint64)
-    rows = keys[np.lexsort((keys[:, c.KEY_REF], high, low))]
-    is_first = np.ones(len(rows), np.bool_)
-    np.any(rows[1:, [c.KEY_HIGH, c.KEY_LOW]] != rows[:-1, [c.KEY_HIGH, c.KEY_LOW]], axis=1, out=is_first[1:])
-    starts = np.flatnonzero(is_first)
-    found: Table = rows[np.append(starts[1:], len(rows)) - 1]
-    for column in (c.KEY_VERSIONS, c.KEY_BYTES):
-        found[:, column] = np.add.reduceat(rows[:, column], starts)
-    return found
+
+def bucket_count_of(rows_bytes: int, table_bytes: int, least: int = 1) -> int:
+    """Return the number of buckets, a power of two, so that a bucket is no larger than a table."""
+    count = max(least, -(-rows_bytes // table_bytes))
+    return int(1 << (max(1, count) - 1).bit_length())
 
 
 class Merger:
-    """Merges tables in place: by the kernel, with memory that is used again in every call, or by the definition."""
+    """Merges tables in place, with memory that is used again in every call."""
 
     def __init__(self) -> None:
-        self._by_kernel = kernels.in_use()
         self._dealt: Table = np.empty((0, 0), np.int64)
         self._slots = np.empty(0, np.int32)
 
     def merge(self, keys: Table, *, order_bits: int, used_bits: int = 0) -> int:
         """Move one row for each key to the front of the table and return their number.
 
-        The rows are then in the order of `order_bits` bits of KEY_LOW, after the highest `used_bits`, which are the
-        same in all rows.
+        A row has the newest record of its key, and the sums of its versions and bytes. Associative, and the order of
+        the rows does not matter. They are then in the order of `order_bits` bits of KEY_LOW, after the highest
+        `used_bits`, which are the same in all rows.
         """
-        if not self._by_kernel:
-            found = merged(keys)
-            keys[: len(found)] = found
-            return len(found)
         rows, columns = keys.shape
         if len(self._dealt) < rows or self._dealt.shape[1] != columns:
             self._dealt = np.empty((rows, columns), np.int64)
@@ -85,10 +82,18 @@ def bucket_starts(keys: Table, bucket_bits: int) -> Column:
 
 
 class RowCollector(Collector):
-    """Collects the keys of one log from a task's splits, in at most `limit_bytes`, and merges them."""
+    """Collects the keys of one log from a task's splits, and merges them.
 
-    def __init__(self, log: int, *, columns: int, bucket_bits: int, limit_bytes: int) -> None:
-        super().__init__(limit_bytes // (ROW_BYTES * columns), np.empty((0, columns), np.int64))
+    Few keys take little memory, however many records they have: TABLE_BYTES are merged first. If too much of them is
+    left, more are held before they are packed: up to `limit_bytes`, or up to `most_bytes` while merging saves blocks.
+    """
+
+    def __init__(
+        self, log: int, *, columns: int, bucket_bits: int, limit_bytes: int, most_bytes: int | None = None
+    ) -> None:
+        row_bytes = ROW_BYTES * columns
+        super().__init__(min(limit_bytes, TABLE_BYTES) // row_bytes, np.empty((0, columns), np.int64))
+        self._full_rows, self._most_rows = limit_bytes // row_bytes, (most_bytes or limit_bytes) // row_bytes
         self._log = log
         self._bucket_bits = bucket_bits
         self._merger = Merger()
@@ -101,6 +106,13 @@ class RowCollector(Collector):
         """Copy keys into the collector."""
         self._copy([keys])
         self.commit(len(keys))
+
+    def _raise_limit(self, held: int, rows: int) -> bool:
+        most = self._most_rows if self._rows <= held - held // SAVED_PART else self._full_rows
+        needed = max(2 * self._rows, self._rows + rows)
+        while self._limit_rows < min(needed, most):
+            self._limit_rows = min(2 * self._limit_rows, most)
+        return needed <= self._limit_rows
 
     def _held(self) -> Table:
         (keys,) = self._columns

@@ -1,13 +1,14 @@
 """Stage 1: reads the splits of logs, counts their records by class and collects their keys.
 
-`read_split` is the readable definition, `scan_split` does the same with the kernels. `read_split` also reads the splits
-that the kernels reject, and raises the detailed error.
+`scan_split` does it with the kernels. `read_split` is the readable definition: it reads the splits that the kernels
+reject, with batches of magic 0 or 1 or damage, and raises the detailed error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING
+import struct
+from collections.abc import Generator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from kcompact import kernels
 from kcompact.clean import stages
 from kcompact.clean.job import Split
 from kcompact.clean.scan import batches_with_records
+from kcompact.clean.split_kernels import is_possible, load
 from kcompact.errors import CorruptBatchError
 from kcompact.format import legacy
 from kcompact.format.batch import HEADER_BYTES, Batch, Header, Record, legacy_entries, read_varint
@@ -24,11 +26,10 @@ from kcompact.host.throttle import Pace
 from kcompact.kernels import columns as c
 from kcompact.keys.job import CountedLog, CountedSplit, KeysJob
 from kcompact.keys.rows import RowCollector
-from kcompact.log.batch_headers import with_marker
-from kcompact.log.transactions import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
-
-if TYPE_CHECKING:
-    from kcompact.log.inflate import Buffers
+from kcompact.log.batch_headers import HeaderTable
+from kcompact.log.inflate import Buffers, inflated_runs
+from kcompact.log.markers import with_marker
+from kcompact.log.transactions import TransactionBatch, find_transactions, of_headers, table_of
 
 
 def scan_keys(
@@ -40,7 +41,13 @@ def scan_keys(
     """
 
     def new_collector(log: int) -> RowCollector:
-        return RowCollector(log, columns=job.columns, bucket_bits=job.bucket_bits, limit_bytes=job.table_bytes)
+        return RowCollector(
+            log,
+            columns=job.columns,
+            bucket_bits=job.bucket_bits,
+            limit_bytes=job.table_bytes,
+            most_bytes=job.keys_bytes,
+        )
 
     return stages.scan(
         job,
@@ -48,8 +55,8 @@ def scan_keys(
         pace,
         log_of=lambda split: job.log_of(split.number),
         new_collector=new_collector,
-        by_kernels=lambda split, collector, buffers: scan_split(job, split, collector, buffers),
-        by_definition=lambda split, collector: read_split(job, split, collector),
+        by_kernels=partial(scan_split, job),
+        by_definition=partial(read_split, job),
     )
 
 
@@ -59,21 +66,19 @@ def read_split(job: KeysJob, split: Split, collector: RowCollector) -> CountedSp
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
     log = job.logs[job.log_of(split.number)]
-    hash_of = hash_function(job)
+    hash_of = stages.key_hash(job)
     aborted = set(split.excluded_from_map.tolist())
     counts = np.zeros((c.RECORD_CLASSES, 2), np.int64)
     rows: list[list[int]] = []
     transactional: list[TransactionBatch] = []
-    last_offset = -1
-    row = batches = batch_bytes = empty_batches = empty_bytes = announced = 0
+    headers = HeaderTable()
+    row = 0
     for batch, records in batches_with_records(split, job.memory_bytes):
         header = batch.header
         transactional += of_headers([with_marker(batch, file=str(split.log))])
-        last_offset = header.last_offset
-        batches += 1
-        batch_bytes += header.size_bytes
-        empty_batches += not records
-        empty_bytes += 0 if records else header.size_bytes
+        # The header of a compressed legacy batch has no number of records.
+        counted = header if header.records_count >= 0 else header._replace(records_count=len(records))
+        headers.append(batch.position, counted)
         sizes = _record_sizes(batch, file=str(split.log), memory_bytes=job.memory_bytes)
         is_aborted = header.base_offset in aborted
         for number, (record, size_bytes) in enumerate(zip(records, sizes, strict=True)):
@@ -83,26 +88,15 @@ def read_split(job: KeysJob, split: Split, collector: RowCollector) -> CountedSp
                 continue
             assert record.key is not None
             ref = (row + number) << c.KEY_REF_ROW_SHIFT | kind_of(record, header, job.now_ms)
-            low, high = hash_of(record.key)
+            low, high = struct.unpack("<qq", hash_of(record.key))
             ref |= split.number << c.KEY_REF_SPLIT_SHIFT
             rows.append([high, low, ref, record.timestamp, size_bytes, 1, size_bytes])
             if job.separator:
                 prefix, found, _ = record.key.partition(job.separator)
-                rows[-1].append(hash_of(prefix)[0] if found else c.NO_PREFIX)
+                rows[-1].append(struct.unpack_from("<q", hash_of(prefix))[0] if found else c.NO_PREFIX)
         row += len(records)
-        announced += len(records) if header.records_count < 0 else header.records_count
     collector.add(np.array(rows, np.int64).reshape(-1, job.columns))
-    return CountedSplit(
-        number=split.number,
-        last_offset=last_offset,
-        counts=counts,
-        announced=announced,
-        batches=batches,
-        batch_bytes=batch_bytes,
-        empty_batches=empty_batches,
-        empty_bytes=empty_bytes,
-        transactional=PackedTable.of(table_of(transactional)),
-    )
+    return CountedSplit.of(split.number, headers.table(), counts, table_of(transactional))
 
 
 def _record_sizes(batch: Batch, *, file: str, memory_bytes: int) -> list[int]:
@@ -147,25 +141,11 @@ def kind_of(record: Record, header: Header, now_ms: int) -> int:
     return c.WAITING if header.delete_horizon_ms > now_ms else c.DUE
 
 
-def hash_function(job: KeysJob) -> Callable[[bytes], tuple[int, int]]:
-    """Return the hash function of keys, as two signed halves, the low one first."""
-    digest = stages.key_hash(job)
-
-    def halves(key: bytes) -> tuple[int, int]:
-        data = digest(key)
-        return int.from_bytes(data[:8], "little", signed=True), int.from_bytes(data[8:], "little", signed=True)
-
-    return halves
-
-
 def scan_split(job: KeysJob, split: Split, collector: RowCollector, buffers: Buffers) -> CountedSplit | None:
     """Return what `read_split` returns, counted by the kernels, or None if the kernel rejects the split.
 
     In that case the collector may already have some of the split's keys.
     """
-    from kcompact.clean.split_kernels import batch_at, is_possible, load
-    from kcompact.log.inflate import inflated_runs
-
     log = job.logs[job.log_of(split.number)]
     loaded = load(split, buffers)
     if loaded is None:
@@ -188,20 +168,7 @@ def scan_split(job: KeysJob, split: Split, collector: RowCollector, buffers: Buf
             if code != c.DONE:
                 return None
             collector.commit(entries)
-        transactional = find_transactions(
-            loaded.buffer, table, lambda number: with_marker(batch_at(split, loaded, number), file=str(split.log))
-        )
+        transactional = find_transactions(loaded, split.log)
     except CorruptBatchError:
         return None
-    is_empty = table[:, c.RECORDS_COUNT] == 0
-    return CountedSplit(
-        number=split.number,
-        last_offset=int(table[-1, c.LAST_OFFSET]) if len(table) else -1,
-        counts=counts,
-        announced=loaded.records,
-        batches=len(table),
-        batch_bytes=int(table[:, c.SIZE].sum()),
-        empty_batches=int(np.count_nonzero(is_empty)),
-        empty_bytes=int(table[is_empty, c.SIZE].sum()),
-        transactional=PackedTable.of(transactional),
-    )
+    return CountedSplit.of(split.number, table, counts, transactional)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from kcompact.log.segments import Segment
 from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, read_transaction_tables, table_of
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.transactions import end_of_view
+from kcompact.values import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -11,11 +11,10 @@ Imports: `errors`, `format`, `kernels`.
     index_files          the `.index` and `.timeindex` of a segment: read, or built from its batches
     offset_index         whether the entries of an `.index` are true, and where reading may begin
     broker_recovery      what a broker keeps of a segment after an unclean shutdown
-    segment_reader       the batches or headers of a `.log` file between two positions
+    batch_headers        the headers of a `.log` file as tables
+    segment_reader       its batches: one by one, and in verified runs
     past_damage          the batches of a damaged file, before and after the damage
-    left_out             counts the parts of a file that a list leaves out because they cannot be read
-    batch_headers        headers with their positions and transaction markers; tables of them
-    batch_runs           the one reader of batches: by the kernels, and by the definition what is unusual
+    markers              what a transaction marker is: in a control batch, and in columns
     records              the records of a log file as columns, a run of batches at a time
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from kcompact import readable
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
-from kcompact.format.batch import HEADER_BYTES, Batch, computed_crc_of
+from kcompact.format.batch import HEADER_BYTES, computed_crc_of
 from kcompact.format.legacy import CRC_START, LOG_OVERHEAD_BYTES
 from kcompact.format.names import MAX_OFFSET
-from kcompact.log.batch_runs import runs_and_batches
+from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, Files, LogFile, pieces_of
+from kcompact.log.segment_reader import verified_runs
 from kcompact.notes import Note, NoteCode
 
 _UP_TO_MAGIC_BYTES = 17
@@ -105,15 +106,10 @@ def kept_by_broker(log: LogFile, *, base_offset: int, end_offset: int, size_byte
     position, next_offset, first_timestamp, largest_timestamp = 0, base_offset, None, index.NO_TIMESTAMP
     torn = None
     try:
-        for part in runs_and_batches(log, base_offset=base_offset, end_offset=end_offset, end_position=size_bytes):
-            if isinstance(part, Batch):
-                first, greatest = part.header.max_timestamp, part.header.max_timestamp
-                position, next_offset = part.position + part.header.size_bytes, part.header.next_offset
-            else:
-                from kcompact.kernels import columns as c
-
-                first, greatest = int(part.table[0, c.MAX_TIMESTAMP]), int(part.table[:, c.MAX_TIMESTAMP].max())
-                position, next_offset = part.end_position, part.next_offset
+        for run in verified_runs(log, base_offset=base_offset, end_offset=end_offset, end_position=size_bytes):
+            timestamps = run.table[:, c.MAX_TIMESTAMP]
+            first, greatest = int(timestamps[0]), int(timestamps.max())
+            position, next_offset = run.end_position, run.next_offset
             first_timestamp = first if first_timestamp is None else first_timestamp
             largest_timestamp = max(largest_timestamp, greatest)
     except CorruptBatchError as problem:

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -54,6 +54,7 @@ from kcompact.log.lock import has_broker
 from kcompact.log.segments import Segment, SegmentReader, deleted_segments
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import shell_word
+from kcompact.values import dataclass
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
 """The name of a staging directory."""

@@ -17,7 +17,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from kcompact.bucket.path import BucketPath
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
 from kcompact.host.descriptors import closed_after
+from kcompact.values import dataclass
 
 MAX_SMALL_FILE_BYTES = 64 << 20
 """What is read at once: checkpoints, properties, a snapshot of 1.4 million producers."""

@@ -8,19 +8,20 @@ Rules: `LogSegment.append`, `UnifiedLog.append`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, CorruptTransactionIndexError
 from kcompact.format import index
-from kcompact.format.batch import LOG_OVERHEAD_BYTES, Batch
-from kcompact.format.index import OffsetEntry, TimeEntry
+from kcompact.format.batch import LOG_OVERHEAD_BYTES
+from kcompact.format.index import OffsetColumns, TimeColumns
 from kcompact.format.names import MAX_OFFSET, Suffix
-from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.index_files import read_offset_index, read_time_index
 from kcompact.log.offset_index import index_or_log, is_true, wrong_entry
+from kcompact.log.segment_reader import verified_runs
 from kcompact.notes import Note, NoteCode
+from kcompact.values import dataclass
 
 _TAIL_BYTES = 1 << 20
 """So many zeros after the last batch are space that the broker has allocated (`log.preallocate`)."""
@@ -44,8 +45,7 @@ def read_growing(
     log: LogFile, base_offset: int, files: Mapping[Suffix, FileIdentity], *, ignores_indexes: bool = False
 ) -> GrowingSegment:
     """Return the valid part of an active segment. Raises LogChangedError, RefusedError, StorageError."""
-    entries: Sequence[OffsetEntry] = ()
-    times: Sequence[TimeEntry] = ()
+    entries, times = OffsetColumns(), TimeColumns()
     damage: CorruptDataError | None = None
     try:
         if Suffix.INDEX in files and not ignores_indexes:
@@ -60,7 +60,7 @@ def read_growing(
     entries, is_wrong = _without_torn_entry(log, entries, current.size_bytes)
     if is_wrong:
         damage = index_or_log(wrong_entry(log.with_suffix(Suffix.INDEX), len(entries) - 1, entries[-1]), log)
-        entries = ()
+        entries = OffsetColumns()
     start = entries[-1].position if entries else 0
     position, end_offset, problem = last_whole_batch(log, base_offset, start, current.size_bytes)
     notes: tuple[Note, ...] = ()
@@ -87,9 +87,7 @@ def read_growing(
     )
 
 
-def _without_torn_entry(
-    log: LogFile, entries: Sequence[OffsetEntry], size_bytes: int
-) -> tuple[Sequence[OffsetEntry], bool]:
+def _without_torn_entry(log: LogFile, entries: OffsetColumns, size_bytes: int) -> tuple[OffsetColumns, bool]:
     """Return the entries without a last one that is half written, and whether the one before is wrong too."""
     for _ in range(2):
         if not entries:
@@ -109,13 +107,10 @@ def last_whole_batch(
     if start_position == end_position:
         return position, end_offset, None
     try:
-        for part in runs_and_batches(
+        for run in verified_runs(
             log, base_offset=0, end_offset=limit, start_position=start_position, end_position=end_position
         ):
-            if isinstance(part, Batch):
-                position, end_offset = part.position + part.header.size_bytes, part.header.next_offset
-            else:
-                position, end_offset = part.end_position, part.next_offset
+            position, end_offset = run.end_position, run.next_offset
     except CorruptBatchError as problem:
         return position, end_offset, problem
     return position, end_offset, None
@@ -137,7 +132,7 @@ def _are_zeros(log: LogFile, position: int, size_bytes: int) -> bool:
     return not tail.strip(b"\0")
 
 
-def _below(times: Sequence[TimeEntry], end: int) -> Sequence[TimeEntry]:
+def _below(times: TimeColumns, end: int) -> TimeColumns:
     """Return the entries with relative offsets below `end`. The batches of later ones were not read."""
     count = len(times)
     while count and times[count - 1].relative_offset >= end:

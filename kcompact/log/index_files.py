@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct
+from array import array
+from typing import TypeVar
 
+import numpy as np
+
+from kcompact import kernels
 from kcompact.errors import CorruptBatchError, CorruptIndexError, RefusedError, storage_errors
 from kcompact.format import index, legacy
-from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetEntry, TimeEntry
-from kcompact.format.names import Suffix
+from kcompact.format.index import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetColumns, TimeColumns, TimeEntry
+from kcompact.format.names import MAX_OFFSET, Suffix
+from kcompact.kernels import Column
+from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import header_tables
 from kcompact.log.files import LogFile, OpenFile
-from kcompact.log.segment_reader import headers
 
 MAX_INDEX_BYTES = (1 << 31) - 1
 """The greatest `segment.index.bytes`: a broker allocates the index of an active segment with so many bytes."""
@@ -24,8 +29,10 @@ LEAST_BATCH_BYTES = legacy.LOG_OVERHEAD_BYTES + legacy.minimum_size(0)
 _WINDOW_BYTES = 3 << 17
 """An index up to this size is read at once. The end of a larger one is searched in pieces of whole entries."""
 
+_Columns = TypeVar("_Columns", OffsetColumns, TimeColumns)
 
-def read_offset_index(file: LogFile, *, tolerant: bool = False) -> Sequence[OffsetEntry]:
+
+def read_offset_index(file: LogFile, *, tolerant: bool = False) -> OffsetColumns:
     """Return the entries of an `.index`; with `tolerant` those before the first wrong one, as of a growing index.
 
     Raises CorruptIndexError, RefusedError, StorageError.
@@ -34,7 +41,7 @@ def read_offset_index(file: LogFile, *, tolerant: bool = False) -> Sequence[Offs
     return index.parse_offset_index(data, base_offset=file.base_offset, file=str(file), tolerant=tolerant)
 
 
-def read_time_index(file: LogFile, *, tolerant: bool = False) -> Sequence[TimeEntry]:
+def read_time_index(file: LogFile, *, tolerant: bool = False) -> TimeColumns:
     """Return the entries of a `.timeindex`. The rest is as in `read_offset_index`."""
     data = read_entries(file, index.TIME_ENTRY_BYTES)
     return index.parse_time_index(data, base_offset=file.base_offset, file=str(file), tolerant=tolerant)
@@ -45,7 +52,7 @@ def last_time_slot(file: LogFile) -> TimeEntry:
 
     Rule: TimeIndex.lastEntryFromIndexFile.
     """
-    return TimeEntry._make(_last_slot(file, index.TIME_ENTRY_STRUCT))
+    return _last_slot(file, TimeColumns)[0]
 
 
 def require_end(file: LogFile, size_bytes: int) -> None:
@@ -53,16 +60,16 @@ def require_end(file: LogFile, size_bytes: int) -> None:
 
     Raises StorageError. Only this slot is read.
     """
-    entry = OffsetEntry._make(_last_slot(file, index.OFFSET_ENTRY_STRUCT))
-    if entry.position >= size_bytes and entry != (0, 0):
-        index.verify_end([entry], size_bytes=size_bytes, file=str(file))
+    slot = _last_slot(file, OffsetColumns)
+    if slot[0] != (0, 0):
+        index.verify_end(slot, size_bytes=size_bytes, file=str(file))
 
 
-def _last_slot(file: LogFile, entry: Struct) -> tuple[int, int]:
+def _last_slot(file: LogFile, columns: type[_Columns]) -> _Columns:
+    entry_bytes = columns.row.itemsize
     with file.open() as opened:
-        position = (opened.size_bytes // entry.size - 1) * entry.size
-        first, second = entry.unpack(opened.read(entry.size, position))
-    return first, second
+        data = opened.read(entry_bytes, (opened.size_bytes // entry_bytes - 1) * entry_bytes)
+    return columns(np.frombuffer(data, columns.row))
 
 
 def read_entries(file: LogFile, entry_bytes: int) -> bytes:
@@ -132,11 +139,52 @@ def build_indexes(log: LogFile, *, interval_bytes: int) -> tuple[bytes, bytes]:
     Raises CorruptBatchError, also for an offset that no index can have, RefusedError, StorageError.
     Rule: `LogSegment.recover`, `LogSegment.canConvertToRelativeOffset`.
     """
-    base_offset = log.base_offset
-    builder = IndexBuilder(base_offset, interval_bytes, file=str(log))
-    for position, header in headers(log):
-        if not 0 <= header.last_offset - base_offset <= MAX_RELATIVE_OFFSET:
-            problem = f"last offset {header.last_offset} is too far from the segment's base offset {base_offset}"
-            raise CorruptBatchError(file=str(log), position=position, offset=header.base_offset, problem=problem)
-        builder.append(header.last_offset, position, header.size_bytes, header.max_timestamp)
+    columns = array("q"), array("q"), array("q")  # Of up to 15 million batches: as little as holds them.
+    for table in header_tables(log):
+        relative_offsets = table[:, c.LAST_OFFSET] - log.base_offset
+        wrong = np.flatnonzero((relative_offsets < 0) | (relative_offsets > MAX_RELATIVE_OFFSET))
+        if len(wrong):
+            row = table[wrong[0]].tolist()
+            problem = f"last offset {row[c.LAST_OFFSET]} is too far from the segment's base offset {log.base_offset}"
+            raise CorruptBatchError(file=str(log), position=row[c.POSITION], offset=row[c.BASE_OFFSET], problem=problem)
+        for column, number in zip(columns, (c.LAST_OFFSET, c.MAX_TIMESTAMP, c.SIZE), strict=True):
+            column.frombytes(table[:, number].tobytes())
+    last_offsets, max_timestamps, sizes = map(np.asarray, columns)
+    return indexes_of(
+        last_offsets,
+        max_timestamps,
+        sizes,
+        base_offset=log.base_offset,
+        interval_bytes=interval_bytes,
+        file=str(log),
+    )
+
+
+def indexes_of(
+    last_offsets: Column,
+    max_timestamps: Column,
+    sizes: Column,
+    *,
+    base_offset: int,
+    interval_bytes: int,
+    max_index_bytes: int = MAX_OFFSET,
+    file: str,
+) -> tuple[bytes, bytes]:
+    """Return the `.index` and the `.timeindex` of the batches of a segment. Raises RefusedError for a full index."""
+    offsets, times = np.empty((len(sizes) + 1, 2), np.int64), np.empty((len(sizes) + 1, 2), np.int64)
+    offset_count, time_count, code = kernels.index_entries(
+        last_offsets, max_timestamps, sizes, base_offset, interval_bytes,
+        max_index_bytes // index.OFFSET_ENTRY_BYTES, max_index_bytes // index.TIME_ENTRY_BYTES - 1, offsets, times,
+    )  # fmt: skip
+    if code == c.DONE:
+        time_entries = np.empty(time_count, TimeColumns.row)
+        time_entries["timestamp"], time_entries["relative_offset"] = times[:time_count].T
+        return offsets[:offset_count].astype(">i4").tobytes(), time_entries.tobytes()
+    # Raises the error.
+    builder, position = IndexBuilder(base_offset, interval_bytes, max_index_bytes=max_index_bytes, file=file), 0
+    for last_offset, max_timestamp, size_bytes in zip(
+        last_offsets.tolist(), max_timestamps.tolist(), sizes.tolist(), strict=True
+    ):
+        builder.append(last_offset, position, size_bytes, max_timestamp)
+        position += size_bytes
     return builder.finish()

@@ -17,49 +17,24 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError, KcompactError
 from kcompact.format import index
 from kcompact.format.batch import Header
-from kcompact.format.index import EntryColumns, OffsetEntry
+from kcompact.format.index import OffsetColumns, OffsetEntry
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import headers
 from kcompact.log.files import LogFile
 from kcompact.log.index_files import read_offset_index
-from kcompact.log.segment_reader import headers, verified_batches
+from kcompact.log.segment_reader import verified_batches
 
 if TYPE_CHECKING:
     from kcompact.kernels import Table
-
-
-# The rule, batch by batch and in columns
-
-
-def wrong_entries(
-    entries: Sequence[OffsetEntry], batches: Iterable[tuple[int, Header]], *, base_offset: int
-) -> Iterator[int]:
-    """Yield the numbers of the entries that are not true.
-
-    `batches` are positions and headers, in order, from a batch at or before the first entry on. No more are taken than
-    are needed. The header of a batch of magic 0 or 1 has only its last offset, and an entry for it has no other.
-    """
-    following = chain(batches, repeat(None))
-    batch = next(following)
-    for number, (relative_offset, position) in enumerate(entries):
-        offset = base_offset + relative_offset
-        end_position = entries[number + 1].position if number + 1 < len(entries) else MAX_OFFSET
-        while batch is not None and batch[0] < position:
-            batch = next(following)
-        if batch is None or batch[0] > position or batch[1].base_offset > offset:
-            yield number
-            continue
-        while batch is not None and batch[0] < end_position and batch[1].last_offset < offset:
-            batch = next(following)
-        if batch is None or batch[0] >= end_position:
-            yield number
 
 
 class OffsetPositions:
@@ -77,11 +52,20 @@ class OffsetPositions:
         """Yield the positions in ascending order."""
         return iter(self._positions)
 
+    @property
+    def last_position(self) -> int:
+        """The position of the last batch, -1 without one."""
+        return self._positions[-1] if self._positions else -1
+
     def append(self, position: int, header: Header) -> None:
         """Add a batch. Positions must rise."""
         self._positions.append(position)
         self._base_offsets.append(header.base_offset)
         self._last_offsets.append(header.last_offset)
+
+    def leave_open(self) -> None:
+        """Let an entry be true if a batch that was not read may make it so: the last batch counts up to any offset."""
+        self._last_offsets[-1:] = array("q", [MAX_OFFSET])
 
     def extend(self, table: Table, start_position: int) -> None:
         """Add the batches of a table, whose positions count from `start_position` on."""
@@ -94,24 +78,23 @@ class OffsetPositions:
         row = bisect_left(self._positions, position)
         return row < len(self._positions) and self._positions[row] == position
 
-    def wrong_entries(self, entries: Sequence[OffsetEntry], base_offset: int) -> Iterator[int]:
-        """Yield what the definition yields, for entries with rising positions."""
-        import numpy as np
+    def wrong_entries(self, entries: OffsetColumns, base_offset: int) -> Iterator[int]:
+        """Yield the numbers of the entries that are not true. Their positions must rise.
 
-        if not isinstance(entries, EntryColumns):
-            first, second = np.array(entries, np.int64).reshape(-1, 2).T
-            entries = EntryColumns(first, second, OffsetEntry._make)
+        A batch of magic 0 or 1 has only its last offset, and an entry for it has no other.
+        """
         if not self._positions:
             yield from range(len(entries))
             return
         positions, *columns = map(np.asarray, (self._positions, self._base_offsets, self._last_offsets))
         base_offsets, last_offsets = columns
-        for number, relative_offsets, starts in entries.windows():
-            after = number + len(starts)
+        for number, window in entries.windows():
+            after = number + len(window)
             next_position = entries[after].position if after < len(entries) else MAX_OFFSET
+            starts = window["position"].astype(np.int64)
             rows = positions.searchsorted(starts).clip(max=len(positions) - 1)
             last_rows = positions.searchsorted(np.append(starts[1:], next_position)) - 1
-            offsets = relative_offsets + base_offset
+            offsets = window["relative_offset"].astype(np.int64) + base_offset
             are_true = (
                 (positions[rows] == starts) & (base_offsets[rows] <= offsets) & (offsets <= last_offsets[last_rows])
             )
@@ -132,14 +115,31 @@ def wrong_entry(file: LogFile, number: int, entry: OffsetEntry) -> CorruptIndexE
 # Single entries
 
 
-def is_true(log: LogFile, entries: Sequence[OffsetEntry], number: int) -> bool:
+def is_true(log: LogFile, entries: OffsetColumns, number: int) -> bool:
     """Return whether one entry of the `.index` of a log file is true. Raises RefusedError, StorageError."""
+    entry = entries[number : number + 1]
     end_position = entries[number + 1].position if number + 1 < len(entries) else None
-    batches = headers(log, start_position=entries[number].position, end_position=end_position)
+    found, damage = _read_for(log, entry, start_position=entry[0].position, end_position=end_position)
+    return damage is None and not any(True for _ in found.wrong_entries(entry, log.base_offset))
+
+
+def _read_for(
+    log: LogFile, entries: OffsetColumns, *, start_position: int = 0, end_position: int | None = None
+) -> tuple[OffsetPositions, CorruptBatchError | None]:
+    """Return the batches up to the one that has the offset of the last entry, and a damaged header before that one.
+
+    Raises RefusedError, StorageError.
+    """
+    found, last = OffsetPositions(), entries[-1]
+    last_offset = log.base_offset + last.relative_offset
     try:
-        return not any(True for _ in wrong_entries([entries[number]], batches, base_offset=log.base_offset))
-    except CorruptBatchError:
-        return False
+        for position, header in headers(log, start_position=start_position, end_position=end_position):
+            found.append(position, header)
+            if position >= last.position and header.last_offset >= last_offset:
+                break
+    except CorruptBatchError as damage:
+        return found, damage
+    return found, None
 
 
 def last_indexed_position(file: LogFile, size_bytes: int) -> int:
@@ -166,7 +166,7 @@ def looked_up(file: LogFile, offset: int, *, tolerant: bool = False) -> int:
     return _true_position(file, entries, number) if number >= 0 and entries[number].position else 0
 
 
-def _true_position(file: LogFile, entries: Sequence[OffsetEntry], number: int) -> int:
+def _true_position(file: LogFile, entries: OffsetColumns, number: int) -> int:
     if not is_true(file.with_suffix(Suffix.LOG), entries, number):
         raise wrong_entry(file, number, entries[number])
     return entries[number].position
@@ -204,9 +204,13 @@ def contradiction(file: LogFile) -> CorruptDataError | None:
     log = file.with_suffix(Suffix.LOG)
     try:
         entries = read_offset_index(file)
-        number = next(wrong_entries(entries, headers(log), base_offset=file.base_offset), None)
     except CorruptIndexError as malformed:
         return index_or_log(malformed, log)
-    except CorruptBatchError as damage:
-        return damage
-    return None if number is None else index_or_log(wrong_entry(file, number, entries[number]), log)
+    if not entries:
+        return None
+    found, damage = _read_for(log, entries)
+    if damage is not None:
+        entries = entries[: bisect_right(entries, found.last_position, key=lambda entry: entry.position)]
+        found.leave_open()
+    number = next(found.wrong_entries(entries, file.base_offset), None)
+    return damage if number is None else index_or_log(wrong_entry(file, number, entries[number]), log)

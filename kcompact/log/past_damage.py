@@ -22,7 +22,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, StorageError
 from kcompact.format import legacy
@@ -40,10 +43,7 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import MAX_OFFSET
 from kcompact.log.files import LogFile, OpenFile
 from kcompact.log.segment_reader import WINDOW_BYTES, require_readable
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from kcompact.readable import counted
 
 _SEARCHED_BYTES = 1 << 20
 """So many positions are searched at once."""
@@ -121,6 +121,42 @@ def unreadable_records(batch: Batch, problem: CorruptBatchError | BatchTooLargeE
     header = batch.header
     end_position = batch.position + header.size_bytes
     return Unreadable(batch.position, end_position, header.base_offset - 1, problem, header, has_right_checksum=True)
+
+
+class LeftOutParts:
+    """Counts the unreadable parts that a list of batches or records leaves out, and remembers the first."""
+
+    def __init__(self) -> None:
+        self._first: Unreadable | None = None
+        self._count = self._size_bytes = 0
+        self._is_given_up = False
+
+    def add(self, part: Unreadable) -> None:
+        """Count one part."""
+        is_worse = isinstance(part.problem, CorruptBatchError)
+        if self._first is None or (is_worse and isinstance(self._first.problem, BatchTooLargeError)):
+            self._first = part
+        self._count += 1
+        self._size_bytes += part.size_bytes
+        self._is_given_up |= part.is_given_up
+
+    def error(self) -> CorruptBatchError | BatchTooLargeError | None:
+        """Return the error for the log, None if all of it was read."""
+        if self._first is None:
+            return None
+        first = self._first.problem
+        if isinstance(first, BatchTooLargeError):
+            return first
+        what = (
+            f"{self._size_bytes:,} bytes up to position {self._first.end_position} are not listed"
+            if self._count == 1
+            else f"{counted(self._count, 'part')} with {self._size_bytes:,} bytes in all are not listed"
+        )
+        if self._is_given_up:
+            what += ", because too much of it looks like batches and is none"
+        return CorruptBatchError(
+            file=first.file, position=first.position, offset=first.offset, problem=f"{first.problem}; {what}"
+        )
 
 
 class _WrongOffsetsError(CorruptBatchError):
@@ -310,8 +346,6 @@ def _candidates(data: memoryview, searched: int, left_bytes: int, offsets: range
     Such a header has a possible length, and the first bytes of its fields are possible. `left_bytes` are left in the
     file from the start of `data` on.
     """
-    import numpy as np
-
     array = np.frombuffer(bytes(data) + bytes(HEADER_BYTES), dtype=np.uint8)
 
     def byte(position: int) -> NDArray[np.uint8]:

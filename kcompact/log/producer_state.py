@@ -9,23 +9,28 @@ because nothing at or above its first offset may be cleaned. Rules: `ProducerSta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
+
 from kcompact.errors import CorruptIndexError
-from kcompact.format.batch import Batch, legacy_base_offset
+from kcompact.format.batch import legacy_base_offset
 from kcompact.format.messages.schema import unknown_record
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.format.producer_snapshot import ProducerEntry, parse_snapshot
+from kcompact.kernels import Rows, Table
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import BatchHeader, Marker, read_producer_headers, verified_producer_headers
-from kcompact.log.batch_runs import runs_and_batches
+from kcompact.log.batch_headers import header_of, header_tables
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
+from kcompact.log.markers import ENDS, BatchHeader, Marker, are_control, header_with_marker, with_marker
 from kcompact.log.offset_index import contradiction, looked_up
+from kcompact.log.segment_reader import VerifiedRun, verified_runs
 from kcompact.log.segments import Segment
 from kcompact.release import NEWEST, Release
+from kcompact.values import dataclass
 
 
 class LastRecord(NamedTuple):
@@ -165,7 +170,7 @@ def _headers_from(
                 undecided_from=undecided_from,
             )
         else:
-            batches = read_producer_headers(
+            batches = producer_headers(
                 file,
                 end_position=segment.size_bytes,
                 first_offset=start_offset,
@@ -183,7 +188,7 @@ def _with_end_markers(batches: Iterable[BatchHeader], file: LogFile) -> Iterator
     """
     for batch in batches:
         header, marker = batch.header, batch.marker
-        if marker is not None and header.has_producer_id and marker.kind not in (c.ABORT, c.COMMIT):
+        if marker is not None and header.has_producer_id and not marker.ends_transaction:
             raise unknown_record(
                 file=str(file),
                 position=batch.position,
@@ -395,20 +400,19 @@ def _batch_offset_at(log: PartitionLog, offset: int) -> int:
     for segment in log.segments_between(offset, log.log_end_offset):
         file = log.file(segment.log_name)
         start = _search_start(log, segment, offset)
-        for part in runs_and_batches(
+        for run in verified_runs(
             file,
             base_offset=0,
             end_offset=log.end_of(segment),
             start_position=start,
             end_position=segment.size_bytes,
         ):
-            if not isinstance(part, Batch):
-                if part.next_offset > offset:
-                    return part.batch_offset_at(offset)
-            elif part.header.last_offset >= offset:
+            if run.next_offset > offset:
+                row = int(run.table[:, c.LAST_OFFSET].searchsorted(offset))
                 # A compressed batch of format 0 or 1 has its last offset in the header.
-                is_legacy = part.header.magic < 2
-                return legacy_base_offset(part, file=str(file)) if is_legacy else part.header.base_offset
+                if run.table[row, c.MAGIC] < 2:
+                    return legacy_base_offset(run.batch(row, file), file=str(file))
+                return int(run.table[row, c.BASE_OFFSET])
     return log.log_end_offset
 
 
@@ -425,3 +429,125 @@ def _search_start(log: PartitionLog, segment: Segment, offset: int) -> int:
         return looked_up(path, offset)
     except CorruptIndexError as problem:
         raise contradiction(path) or problem from None
+
+
+# Of all headers, those that decide
+
+
+def producer_headers(
+    file: LogFile, *, end_position: int, first_offset: int = 0, undecided_from: int = MAX_OFFSET
+) -> Iterator[BatchHeader]:
+    """Yield the headers that decide about producers, from the batch with `first_offset` on.
+
+    Of many batches of a producer in a table only those are yielded that matter (`decisive_rows`).
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    for table in header_tables(file, end_position=end_position):
+        for row in table[decisive_rows(table, first_offset, undecided_from=undecided_from)].tolist():
+            yield header_with_marker(file, row[c.POSITION], header_of(row))
+
+
+def verified_producer_headers(
+    file: LogFile,
+    *,
+    base_offset: int,
+    end_offset: int,
+    end_position: int,
+    first_offset: int = 0,
+    undecided_from: int = MAX_OFFSET,
+) -> Iterator[BatchHeader]:
+    """Yield the headers that decide about producers, from the batch with `first_offset` on.
+
+    Every batch of the file is checked as by `verified_runs`. Of many batches of a producer in a run only those are
+    yielded that matter (`decisive_rows`). Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    for run in verified_runs(file, base_offset=base_offset, end_offset=end_offset, end_position=end_position):
+        decisive = decisive_rows(run.table, first_offset, undecided_from=undecided_from)
+        for row in np.union1d(decisive, _unusual_markers(run, first_offset)).tolist():
+            yield with_marker(run.batch(row, file), file=str(file))
+
+
+_MARKER_BYTES = 17
+_MARKER_PATTERN = ((0, 32), (3, 0), (4, 8), (7, 0), (9, 12), (16, 0))
+_MARKER_KIND_AT = 8
+"""Bytes of a usual control record: its length, its offset delta, the lengths of key and value, no headers."""
+
+
+def decisive_rows(table: Table, first_offset: int, *, undecided_from: int = c.MAX_OFFSET) -> Rows:
+    """Return the rows from `first_offset` on that the state of the producers after them depends on, ascending.
+
+    These are a few for each producer. From `undecided_from` on every transaction matters: then also each marker, and
+    the first data batch after it. Batches without a producer id decide nothing, nor do emptied control batches.
+    """
+    last_offsets = table[:, c.LAST_OFFSET]
+    is_control = are_control(table)
+    decides = (table[:, c.PRODUCER_ID] >= 0) & (~is_control | (table[:, c.RECORDS_COUNT] > 0))
+    rows = np.flatnonzero(decides & (last_offsets >= first_offset))
+    rows = rows[np.argsort(table[rows, c.PRODUCER_ID], kind="stable")]
+    is_late = last_offsets[rows] >= undecided_from
+    return np.sort(np.concatenate([_last_states(table, rows[~is_late]), _changes(table, rows[is_late])]))
+
+
+def _changes(table: Table, rows: Rows) -> Rows:
+    """Return the markers, and between them the first and last data batches of each kind, of rows sorted by producer."""
+    kinds = table[rows, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT)
+    differs = (np.diff(table[rows, c.PRODUCER_ID]) != 0) | (np.diff(kinds) != 0)
+    is_first, is_last = np.ones(len(rows), bool), np.ones(len(rows), bool)
+    is_first[1:] = is_last[:-1] = differs
+    found: Rows = rows[is_first | is_last | (kinds & c.CONTROL_BIT != 0)]
+    return found
+
+
+def _last_states(table: Table, rows: Rows) -> Rows:
+    """Return those of the rows that decide about the state after them (`producer_state.replay`).
+
+    The rows are sorted by producer. The decisive ones are the last data batch, the last marker, and the first
+    transactional batch after it; of the markers after the last data batch, the first, and the first with another epoch,
+    because that drops what the data batch has left.
+    """
+    if not len(rows):
+        return rows
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = np.diff(table[rows, c.PRODUCER_ID]) != 0
+    starts, group, number = np.flatnonzero(is_first), np.cumsum(is_first) - 1, np.arange(len(rows))
+    is_marker = are_control(table)[rows]
+    is_transactional = ~is_marker & (table[rows, c.ATTRIBUTES] & c.TRANSACTIONAL_BIT != 0)
+    last_data = np.maximum.reduceat(np.where(is_marker, -1, number), starts)
+    last_marker = np.maximum.reduceat(np.where(is_marker, number, -1), starts)
+    is_after_data = is_marker & (number > last_data[group])
+    is_new_epoch = np.zeros(len(rows), bool)
+    is_new_epoch[1:] = np.diff(table[rows, c.PRODUCER_EPOCH]) != 0
+    firsts = [
+        np.minimum.reduceat(np.where(chosen, number, len(rows)), starts)
+        for chosen in (
+            is_transactional & (number > last_marker[group]),
+            is_after_data,
+            is_after_data & is_new_epoch & ~is_first,
+        )
+    ]
+    decisive = np.unique(np.concatenate([last_data, last_marker, *firsts]))
+    found: Rows = rows[decisive[(decisive >= 0) & (decisive < len(rows))]]
+    return found
+
+
+def _unusual_markers(run: VerifiedRun, first_offset: int) -> Rows:
+    """Return the rows, from `first_offset` on, of the control batches that are not as Kafka writes them.
+
+    The definition must read them. The usual one has a record with a one-byte timestamp delta, a key of 4 bytes, a value
+    of 6 and no headers, and ends a transaction.
+    """
+    table = run.table
+    is_marker = are_control(table) & (table[:, c.RECORDS_COUNT] > 0)
+    rows = np.flatnonzero(is_marker & (table[:, c.LAST_OFFSET] >= first_offset))
+    is_usual = table[rows, c.SIZE] == c.HEADER_BYTES + _MARKER_BYTES
+    is_usual &= (table[rows, c.RECORDS_COUNT] == 1) & (table[rows, c.ATTRIBUTES] & c.CODEC_MASK == 0)
+    starts = table[rows[is_usual], c.POSITION] + c.HEADER_BYTES
+    if len(starts):
+        section = np.lib.stride_tricks.sliding_window_view(run.buffer, _MARKER_BYTES)[starts]
+        is_as_written = section[:, 2] < 0x80
+        for at, byte in _MARKER_PATTERN:
+            is_as_written &= section[:, at] == byte
+        is_as_written &= section[:, _MARKER_KIND_AT] <= max(ENDS)
+        is_usual[is_usual] = is_as_written
+    found: Rows = rows[~is_usual]
+    return found

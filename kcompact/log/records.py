@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kcompact import kernels
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, KcompactError, StorageError
 from kcompact.format.batch import (
-    HEADER_BYTES,
     Batch,
     Header,
     Record,
@@ -24,15 +22,14 @@ from kcompact.format.batch import (
     write_varint,
 )
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.names import ANY_OFFSET, MAX_OFFSET
+from kcompact.format.names import ANY_OFFSET
 from kcompact.kernels import Bytes, Column, Table
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import header_of_row
-from kcompact.log.batch_runs import UnconfirmedError, VerifiedRun, verified_runs
+from kcompact.log.batch_headers import HeaderTable, header_at, header_of
 from kcompact.log.files import LogFile
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
-from kcompact.log.segment_reader import batches, headers
+from kcompact.log.segment_reader import UnconfirmedError, VerifiedRun, confirmed_runs
 
 RUN_RECORDS = 1 << 16
 """A run has about so many records, or one batch: its columns fit the processor's cache."""
@@ -40,23 +37,19 @@ DEFINED_RECORDS = 1 << 12
 """After so many records decoded by the definition the kernels are tried again."""
 _DEFINED_BYTES = 8 << 20
 
-Mask = npt.NDArray[np.bool_]
-
 
 class RecordRun(NamedTuple):
     """The records of consecutive batches, valid until the next run.
 
-    `table` has a row for each batch. Its positions count from `start_position` of the file; `crc` and `magic` are what
-    it has no columns for. `columns` has a row for each field of a record (`kernels.RECORD_OFFSET` ...) and a column for
-    each record. `data` has the bytes of keys, values and record headers. Every batch has a right checksum.
+    `table` has a row for each batch; its positions count from `start_position` of the file. `columns` has a row for
+    each field of a record (`kernels.RECORD_OFFSET` ...) and a column for each record. `data` has the bytes of keys,
+    values and record headers. Every batch has a right checksum.
 
     `inflated_at` is what to add to SECTION_START and SECTION_END of a compressed batch with records to find its
     inflated section in `data`; None if `data` has no sections.
     """
 
     table: Table
-    crc: Column
-    magic: Column
     columns: Table
     data: Bytes
     start_position: int
@@ -132,9 +125,8 @@ class RecordRun(NamedTuple):
 
     def header(self, number: int) -> tuple[Header, int]:
         """Return the header of a batch and its position in the file."""
-        row = self.table[number]
-        header = header_of_row(row)._replace(crc=int(self.crc[number]), magic=int(self.magic[number]))
-        return header, self.start_position + int(row[c.POSITION])
+        row = self.table[number].tolist()
+        return header_of(row), self.start_position + row[c.POSITION]
 
     def key(self, row: int) -> bytes | None:
         """Return the key of a record."""
@@ -208,49 +200,31 @@ def record_parts(
     """
     with file.open() as opened:
         end = opened.size_bytes if end_position is None else end_position
-    position, last_offset, by_kernels = start_position, -1, kernels.in_use()
+    position, last_offset = start_position, -1
     while position < end:
-        if by_kernels:
-            allowed = range(max(offsets.start, last_offset + 1), offsets.stop)
-            for run in _runs_by_kernels(file, position, end, allowed, memory_bytes):
-                certain = _without_contradiction(run, file, end)
-                if len(certain.table):
-                    position, last_offset = certain.end_position, certain.last_offset
-                    yield certain
-                if certain is not run:
-                    break
-        for part in _defined_parts(file, position, end, offsets, last_offset, memory_bytes, until_full=by_kernels):
+        allowed = range(max(offsets.start, last_offset + 1), offsets.stop)
+        for run in _runs_by_kernels(file, position, end, allowed, memory_bytes):
+            certain = _without_contradiction(run, file, end)
+            if len(certain.table):
+                position, last_offset = certain.end_position, certain.last_offset
+                yield certain
+            if certain is not run:
+                break
+        for part in _defined_parts(file, position, end, offsets, last_offset, memory_bytes):
             position = part.end_position
             if isinstance(part, RecordRun):
                 last_offset = part.last_offset
             yield part
 
 
-def record_runs_and_batches(
-    file: LogFile, *, base_offset: int, memory_bytes: int = DEFAULT_MEMORY_BYTES
-) -> Iterator[RecordRun | Batch]:
-    """Yield the records of a log file: runs that the kernels decode, then batches from the first unconfirmed one on.
-
-    The caller decodes these batches, which are not verified. Raises CorruptBatchError, RefusedError, StorageError.
-    """
-    position = 0
-    if kernels.in_use():
-        for run in _runs_by_kernels(file, 0, None, range(base_offset, MAX_OFFSET), memory_bytes):
-            yield run
-            position = run.end_position
-    yield from batches(file, start_position=position, memory_bytes=memory_bytes)
-
-
 # By kernels
 
 
-def _runs_by_kernels(
-    file: LogFile, position: int, end: int | None, offsets: range, memory_bytes: int
-) -> Iterator[RecordRun]:
-    """Yield runs up to the first batch that the kernels do not confirm: up to `end`, or to the end of the file."""
+def _runs_by_kernels(file: LogFile, position: int, end: int, offsets: range, memory_bytes: int) -> Iterator[RecordRun]:
+    """Yield runs up to the first batch that the kernels do not confirm, or up to `end`."""
     buffers = Buffers(memory_bytes)
     try:
-        for verified in verified_runs(
+        for verified in confirmed_runs(
             file,
             base_offset=offsets.start,
             end_offset=offsets.stop,
@@ -258,8 +232,7 @@ def _runs_by_kernels(
             end_position=end,
             memory_bytes=memory_bytes,
         ):
-            if len(verified.table):
-                yield from _runs_of(verified, buffers, file)
+            yield from _runs_of(verified, buffers, file)
     except (UnconfirmedError, KcompactError):
         return  # The definition reads on from the last run, and finds what is wrong.
 
@@ -269,7 +242,7 @@ def _without_contradiction(run: RecordRun, file: LogFile, end: int) -> RecordRun
     if run.end_position >= end:
         return run
     try:
-        _, following = next(headers(file, start_position=run.end_position, end_position=end))
+        following = header_at(file, run.end_position, end_position=end)
     except (CorruptBatchError, StorageError):
         return run
     if following.base_offset > run.last_offset:
@@ -277,8 +250,6 @@ def _without_contradiction(run: RecordRun, file: LogFile, end: int) -> RecordRun
     last = len(run.table) - 1
     return RecordRun(
         table=run.table[:last],
-        crc=run.crc[:last],
-        magic=run.magic[:last],
         columns=np.ascontiguousarray(run.columns[:, : int(np.searchsorted(run.batch, last))]),
         data=run.data,
         start_position=run.start_position,
@@ -323,14 +294,11 @@ def _one_array(buffer: Bytes, inflated: Bytes, part: Table) -> tuple[Bytes, int]
 def _run_of_rows(
     verified: VerifiedRun, first: int, end: int, columns: Table, data: Bytes, inflated_at: int
 ) -> RecordRun:
-    buffer, table, start = verified.buffer, verified.table, verified.start_position
-    part = table[first:end]
+    start = verified.start_position
+    part = verified.table[first:end]
     columns[c.RECORD_BATCH] -= first
-    crc = np.lib.stride_tricks.sliding_window_view(buffer, 4)[part[:, c.POSITION] + 17].copy().view(">u4")[:, 0]
     return RecordRun(
         table=part,
-        crc=crc.astype(np.int64),
-        magic=np.full(len(part), 2),
         columns=columns,
         data=data,
         start_position=start,
@@ -343,9 +311,9 @@ def _run_of_rows(
 
 
 def _defined_parts(
-    file: LogFile, position: int, end: int, offsets: range, last_offset: int, memory_bytes: int, *, until_full: bool
+    file: LogFile, position: int, end: int, offsets: range, last_offset: int, memory_bytes: int
 ) -> Iterator[RecordRun | Unreadable]:
-    """Yield runs of about DEFINED_RECORDS records, and what cannot be read; `until_full`: up to the first whole run."""
+    """Yield a run of about DEFINED_RECORDS records, and what cannot be read before it."""
     builder = _Builder()
     for part in readable_batches(
         file,
@@ -360,7 +328,7 @@ def _defined_parts(
         if builder.batches and (builder.is_full or unreadable is not None):
             is_full = builder.is_full
             yield builder.run()
-            if is_full and until_full:
+            if is_full:
                 return
             builder = _Builder()
         if unreadable is not None:
@@ -417,31 +385,14 @@ class _Builder:
 
     def run(self) -> RecordRun:
         """Return the run of the batches so far."""
-        start = self.batches[0].position
-        headers = [batch.header for batch in self.batches]
-        table = np.zeros((len(headers), c.COLUMNS), np.int64)
-        for row, batch in zip(table, self.batches, strict=True):
-            _fill(row, batch, start)
-        table[:, c.ROW] = np.cumsum(table[:, c.RECORDS_COUNT]) - table[:, c.RECORDS_COUNT]
+        start, headers = self.batches[0].position, HeaderTable()
+        for batch in self.batches:
+            headers.append(batch.position - start, batch.header)
+        table = headers.table()
         return RecordRun(
             table=table,
-            crc=np.array([header.crc for header in headers], np.int64),
-            magic=np.array([header.magic for header in headers], np.int64),
             columns=np.array(self._rows, np.int64).reshape(-1, c.RECORD_FIELDS).T.copy(),
             data=np.frombuffer(bytes(self._data), np.uint8),
             start_position=start,
-            end_position=self.batches[-1].position + headers[-1].size_bytes,
+            end_position=start + int(table[-1, c.POSITION] + table[-1, c.SIZE]),
         )
-
-
-def _fill(row: Column, batch: Batch, start_position: int) -> None:
-    """Fill the row of a batch. Its section is not in the data of the run."""
-    header = batch.header
-    position = batch.position - start_position
-    row[c.POSITION], row[c.SIZE] = position, header.size_bytes
-    row[c.BASE_OFFSET], row[c.LAST_OFFSET] = header.base_offset, header.last_offset
-    row[c.EPOCH], row[c.ATTRIBUTES] = header.partition_leader_epoch, header.attributes
-    row[c.BASE_TIMESTAMP], row[c.MAX_TIMESTAMP] = header.base_timestamp, header.max_timestamp
-    row[c.PRODUCER_ID], row[c.PRODUCER_EPOCH] = header.producer_id, header.producer_epoch
-    row[c.BASE_SEQUENCE], row[c.RECORDS_COUNT] = header.base_sequence, header.records_count
-    row[c.SECTION_START], row[c.SECTION_END] = position + HEADER_BYTES, position + header.size_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from kcompact.errors import CorruptBatchError, CorruptCheckpointError, CorruptDataError, CorruptIndexError
@@ -12,12 +12,15 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, read_header
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, parse_leader_epochs
 from kcompact.format.names import Suffix, Temporary, parse_file_names
+from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import header_tables
 from kcompact.log.broker_recovery import recovered_segments
 from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
 from kcompact.log.index_files import build_indexes, last_time_slot, read_time_index, require_end
 from kcompact.log.offset_index import index_or_log, last_indexed_position
 from kcompact.notes import Note, NoteCode
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +178,7 @@ class SegmentReader:
             return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))
         time_index_bytes = _size_of(files, Suffix.TIME_INDEX)
         is_empty = not files[Suffix.TIME_INDEX].size_bytes
-        times = () if is_empty else read_time_index(log.with_suffix(Suffix.TIME_INDEX))
+        times = index.TimeColumns() if is_empty else read_time_index(log.with_suffix(Suffix.TIME_INDEX))
         ends_in_zeros = not is_allocated and len(times) * index.TIME_ENTRY_BYTES < time_index_bytes
         last_timestamp = 0 if ends_in_zeros else _last_timestamp(times)
         return _Indexes(_size_of(files, Suffix.INDEX), time_index_bytes, last_timestamp, ends_in_zeros)
@@ -261,6 +264,15 @@ def _last_timestamp(times: Sequence[index.TimeEntry]) -> int:
 #
 # A broker gives a segment the suffix `.deleted` when it has replaced or deleted it, and removes it a minute later. A
 # copy of a running broker may lack the segment that has taken its place.
+
+
+def largest_timestamp(log: LogFile, size_bytes: int) -> int:
+    """Return the largest timestamp by the headers of a segment, whatever its index says; -1 without a batch.
+
+    Raises CorruptBatchError, RefusedError, StorageError.
+    """
+    tables = header_tables(log, end_position=size_bytes)
+    return max((int(table[:, c.MAX_TIMESTAMP].max()) for table in tables), default=index.NO_TIMESTAMP)
 
 
 def deleted_segments(names: Iterable[str]) -> list[int]:

@@ -16,26 +16,28 @@ batch to batch (`transaction_index`, `clean.transactions`), because they depend 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kcompact import kernels
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, CorruptDataError, KcompactError, StorageError
 from kcompact.format.batch import Batch
 from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import BatchHeader, read_headers, read_marker
+from kcompact.log.batch_headers import new_table
 from kcompact.log.files import LogFile
+from kcompact.log.markers import BatchHeader, end_transactions, read_headers, read_marker, with_marker
 from kcompact.log.past_damage import readable_batches
+from kcompact.log.segment_reader import VerifiedRun
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from kcompact.kernels import Bytes, Column, Table
+    from kcompact.kernels import Column, Table
 
 _ROWS = 4096
 _SCANNED_ROWS = 16_384
@@ -57,14 +59,10 @@ class TransactionBatch(NamedTuple):
 
 def of_headers(batches: Iterable[BatchHeader]) -> Iterator[TransactionBatch]:
     """Yield the transactional and the control batches among these."""
-    for _, header, marker in batches:
-        if header.is_control:
-            kind = c.NO_RECORD if marker is None else marker.kind
-        elif header.is_transactional:
-            kind = c.DATA if header.records_count else c.EMPTY_DATA
-        else:
-            continue
-        yield TransactionBatch(header.base_offset, header.last_offset, header.producer_id, kind)
+    for batch in batches:
+        header = batch.header
+        if header.is_control or header.is_transactional:
+            yield TransactionBatch(header.base_offset, header.last_offset, header.producer_id, batch.kind)
 
 
 def read_transactions(file: LogFile, *, end_position: int) -> Iterator[TransactionBatch]:
@@ -75,21 +73,23 @@ def read_transactions(file: LogFile, *, end_position: int) -> Iterator[Transacti
     return of_headers(read_headers(file, end_position=end_position))
 
 
-def rows_of_all(tables: Iterable[Table]) -> Iterator[TransactionBatch]:
-    """Yield the rows of several tables."""
-    return chain.from_iterable(map(rows_of, tables))
-
-
-def rows_of(table: Table) -> Iterator[TransactionBatch]:
-    """Yield the rows of a table."""
-    for start in range(0, len(table), _ROWS):
-        yield from map(TransactionBatch._make, table[start : start + _ROWS].tolist())
+def tables_of(batches: Iterable[TransactionBatch]) -> Iterator[Table]:
+    """Yield these batches in tables. What comes before an error is yielded before the error is raised."""
+    rows: list[TransactionBatch] = []
+    try:
+        for batch in batches:
+            rows.append(batch)
+            if len(rows) == _ROWS:
+                yield table_of(rows)
+                rows.clear()
+    except KcompactError:
+        yield table_of(rows)
+        raise
+    yield table_of(rows)
 
 
 def table_of(batches: Iterable[TransactionBatch]) -> Table:
     """Return these batches as a table."""
-    import numpy as np
-
     return np.array(list(batches), np.int64).reshape(-1, c.TXN_COLUMNS)
 
 
@@ -106,8 +106,6 @@ class PackedTable(NamedTuple):
     @classmethod
     def of(cls, table: Table) -> PackedTable:
         """Pack a table."""
-        import numpy as np
-
         if not len(table):
             return cls((), ())
         base_offsets, last_offsets, producer_ids, kinds = table.T
@@ -124,15 +122,11 @@ class PackedTable(NamedTuple):
     @property
     def kinds(self) -> NDArray[np.int64]:
         """The kinds of the batches, of which most tables have few."""
-        import numpy as np
-
         return self.columns[-1].astype(np.int64) + self.lowest[-1] if self.columns else np.empty(0, np.int64)
 
     @property
     def table(self) -> Table:
         """The table that was packed."""
-        import numpy as np
-
         if not self.columns:
             return np.empty((0, c.TXN_COLUMNS), np.int64)
         distances, spans, producer_ids, kinds = (
@@ -165,15 +159,15 @@ def read_transaction_tables(file: LogFile, *, end_position: int) -> PackedTables
 
     Raises CorruptBatchError, RefusedError, StorageError.
     """
-    found = _scanned_tables(file, end_position) if kernels.in_use() else None
-    return PackedTables(found or [PackedTable.of(table_of(read_transactions(file, end_position=end_position)))])
+    return PackedTables(
+        _scanned_tables(file, end_position)
+        or [PackedTable.of(table_of(read_transactions(file, end_position=end_position)))]
+    )
 
 
 def _scanned_tables(file: LogFile, end_position: int) -> list[PackedTable] | None:
     """Return the same by a kernel, None if it cannot read the file. Raises RefusedError, StorageError."""
-    import numpy as np
-
-    scratch, row = np.empty(_WINDOW_BYTES, np.uint8), np.empty((1, c.COLUMNS), np.int64)
+    scratch, row = np.empty(_WINDOW_BYTES, np.uint8), new_table(0)
     found = np.empty((_SCANNED_ROWS, c.TXN_COLUMNS), np.int64)
     packed, position, code = [], 0, c.FULL
     with file.open() as opened:
@@ -185,19 +179,20 @@ def _scanned_tables(file: LogFile, end_position: int) -> list[PackedTable] | Non
     return packed if code == c.DONE else None
 
 
-def find_transactions(buffer: Bytes, table: Table, read: Callable[[int], BatchHeader]) -> Table:
-    """Return the transactional and the control batches among those of a table whose bytes are in `buffer`.
+def find_transactions(run: VerifiedRun, file: LogFile) -> Table:
+    """Return the transactional and the control batches of a run.
 
-    `read` returns the header and the marker of a row by the definition: it is called for unusual control batches.
+    The run has all the bytes of its batches. The definition reads the control batches that are unusual. Raises
+    CorruptBatchError.
     """
-    import numpy as np
-
-    rows = np.flatnonzero(table[:, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT))
+    rows = np.flatnonzero(run.table[:, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT))
     found = np.empty((len(rows), c.TXN_COLUMNS), np.int64)
+    unread = np.empty(0, np.int64)
     if len(rows):
-        kernels.transactional_batches(buffer, table, found)
-    for number in np.flatnonzero(found[:, c.TXN_KIND] == c.UNREAD).tolist():
-        (found[number],) = of_headers([read(int(rows[number]))])
+        _, code = kernels.transactional_batches(run.buffer, run.table, found)
+        unread = np.flatnonzero(found[:, c.TXN_KIND] == c.UNREAD) if code == c.DONE else np.arange(len(rows))
+    for number in unread.tolist():
+        (found[number],) = of_headers([with_marker(run.batch(int(rows[number]), file), file=str(file))])
     return found
 
 
@@ -225,9 +220,7 @@ class TransactionEnds(NamedTuple):
     @classmethod
     def of_tables(cls, tables: Iterable[Table]) -> TransactionEnds:
         """Return the outcomes from the transactional and control batches of a log."""
-        import numpy as np
-
-        markers = [table[np.isin(table[:, c.TXN_KIND], (c.ABORT, c.COMMIT))] for table in tables]
+        markers = [table[end_transactions(table[:, c.TXN_KIND])] for table in tables]
         found = np.concatenate(markers) if markers else np.empty((0, 4), np.int64)
         found = found[np.argsort(found[:, c.TXN_BASE_OFFSET], kind="stable")]
         producers, number = np.unique(found[:, c.TXN_PRODUCER_ID], return_inverse=True)
@@ -238,8 +231,6 @@ class TransactionEnds(NamedTuple):
 
     def of(self, table: Table) -> Column:
         """Return the `Outcome` of each batch of a table. A marker has that of its transaction."""
-        import numpy as np
-
         found = np.full(len(table), Outcome.NONE, np.int64)
         rows = np.flatnonzero(table[:, c.ATTRIBUTES] & c.TRANSACTIONAL_BIT)
         found[rows] = self.of_transactional(table[rows, c.PRODUCER_ID], table[rows, c.BASE_OFFSET])
@@ -247,8 +238,6 @@ class TransactionEnds(NamedTuple):
 
     def of_transactional(self, producer_ids: Column, base_offsets: Column) -> Column:
         """Return the `Outcome` of transactional batches, in any order."""
-        import numpy as np
-
         found = np.full(len(producer_ids), Outcome.OPEN, np.int64)
         number = np.searchsorted(self.producers, producer_ids)
         is_known = number < len(self.producers)
@@ -284,8 +273,6 @@ def readable_transactions(files: Iterable[tuple[LogFile, int]]) -> Table:
 
     Raises RefusedError, StorageError.
     """
-    import numpy as np
-
     return np.concatenate([table_of(()), *chain.from_iterable(_readable_tables(*file)[0] for file in files)])
 
 

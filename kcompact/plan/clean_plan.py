@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kcompact.config.settings import INT_MAX, TopicConfig
 from kcompact.format.names import TopicPartition
@@ -24,6 +24,7 @@ from kcompact.log.producer_state import Producer, first_open_transaction_offset
 from kcompact.log.segments import Segment
 from kcompact.plan.replicas import OtherReplica
 from kcompact.plan.verdict import ELIGIBLE, Bound, Reason, verdict_on
+from kcompact.values import dataclass
 
 
 class Role(enum.StrEnum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 
 from kcompact import readable
 from kcompact.config.settings import LONG_MAX
@@ -43,6 +42,7 @@ from kcompact.plan.verdict import (
     why_not_in_closed_segments,
     why_paused,
 )
+from kcompact.values import dataclass
 
 _UNTOUCHED_MS = 3_600_000
 """A broker that goes on writing for so long to a partition that its cleaner should have taken has a problem."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kcompact.config.settings import INT_MAX, LONG_MAX, MIN_DEDUPE_BUFFER_BYTES, TopicConfig
 from kcompact.format.names import Suffix
@@ -18,6 +17,7 @@ from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, group_segments
 from kcompact.plan.deletion import RetentionReason, first_due_ms, plan_forecast, retention_comes_first
 from kcompact.plan.verdict import Reason
+from kcompact.values import dataclass
 
 OFFSET_MAP_ENTRY_BYTES = 16 + 8
 """An MD5 of the key and an offset."""

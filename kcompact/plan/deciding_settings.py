@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import ROUND_FLOOR, Decimal
 from itertools import takewhile
 
@@ -21,6 +21,7 @@ from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, planned_again
 from kcompact.plan.deletion import assumed_settings, due_now, retention_applies
 from kcompact.plan.forecast import closed_dirty_segments, planned_after_roll, roll_ms
 from kcompact.plan.verdict import ConditionName, Reason
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

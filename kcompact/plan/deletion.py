@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
 from kcompact.config.settings import TopicConfig
-from kcompact.format import index
-from kcompact.log.batch_runs import tables_and_headers
 from kcompact.log.directory import PartitionLog
-from kcompact.log.segments import Segment
+from kcompact.log.segments import Segment, largest_timestamp
 from kcompact.plan.clean_plan import CleanPlan, planned_again
 from kcompact.plan.verdict import DELETES_NOTHING
+from kcompact.values import dataclass
 
 
 class RetentionReason(enum.StrEnum):
@@ -127,16 +126,8 @@ def younger_record_ms(plan: CleanPlan, due: ExpiredSegment) -> int | None:
     retention_ms = plan.config.retention_ms
     if due.reason is not RetentionReason.TIME or retention_ms is None:
         return None
-    from kcompact.kernels import columns as c
-
     file = plan.log.file(due.segment.log_name)
-    greatest = max(
-        (
-            part[1].max_timestamp if isinstance(part, tuple) else int(part[:, c.MAX_TIMESTAMP].max())
-            for part in tables_and_headers(file, end_position=due.segment.size_bytes)
-        ),
-        default=index.NO_TIMESTAMP,
-    )
+    greatest = largest_timestamp(file, due.segment.size_bytes)
     return greatest if greatest >= 0 and plan.now_ms - greatest <= retention_ms else None
 
 

@@ -8,7 +8,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.bucket.mirror import MIRROR
@@ -19,6 +18,7 @@ from kcompact.format import names
 from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
 from kcompact.log.directory import is_log_dir, is_one_partition, is_partition_directory, partition_directories
 from kcompact.readable import closest, shell_word, shown, some_of
+from kcompact.values import dataclass
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
 MAX_NAMED_TOPICS = 5

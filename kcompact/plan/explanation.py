@@ -11,7 +11,7 @@ explanation.change_by_setting       # which value of one setting takes the decid
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from kcompact import readable
@@ -44,6 +44,7 @@ from kcompact.plan.forecast import (
 from kcompact.plan.horizons import Horizons
 from kcompact.plan.transactions import TransactionState
 from kcompact.plan.verdict import ConditionName, Reason
+from kcompact.values import dataclass
 
 _GROWS_OUT_OF = frozenset({Reason.ACTIVE_ONLY, Reason.BELOW_RATIO, Reason.MIN_COMPACTION_LAG})
 """Verdicts that more records change."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 import enum
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kcompact import readable
 from kcompact.config.settings import LONG_MAX, TopicConfig
@@ -23,6 +23,7 @@ from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan, oldest_dirty_ms, planned_again
 from kcompact.plan.verdict import Reason
+from kcompact.values import dataclass
 
 RECENT_SEGMENTS = 4
 """So many closed segments, the newest ones, and the active one show how fast a log grows."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 
 from kcompact.errors import KcompactError
-from kcompact.log.segment_reader import headers
+from kcompact.log.batch_headers import headers
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.values import dataclass
 
 MOST_BATCHES = 20_000
 """So many headers are read for all partitions together: a fifth of a second."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from kcompact.bucket.path import require_known_store, require_local_path
 from kcompact.errors import ConfigError
 from kcompact.host.machine import clock_ms
 from kcompact.readable import time
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.config.broker_config import BrokerConfig

@@ -20,10 +20,10 @@ from kcompact.errors import (
     UnsupportedError,
 )
 from kcompact.format.index import MAX_RELATIVE_OFFSET
+from kcompact.log.batch_headers import end_by_headers
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
 from kcompact.log.producer_state import Producer, first_unstable_offset, load_producers
-from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning

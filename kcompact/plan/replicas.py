@@ -17,7 +17,7 @@ Rule: `ReplicaManager.initialFetchOffset`, `ReplicaManager.maybeAddLogDirFetcher
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -27,13 +27,14 @@ from kcompact.config.metadata_log import read_meta_properties, read_topic_id
 from kcompact.errors import ConfigError, CorruptDataError, CorruptIndexError, RefusedError, storage_errors
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, leader_epochs_from, parse_leader_epochs
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, Suffix, TopicPartition, parse_directory
+from kcompact.log.batch_headers import headers
 from kcompact.log.directory import PartitionLog, PerLogDir, read_log, read_log_dir
 from kcompact.log.files import files_in
-from kcompact.log.segment_reader import headers
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.discovery import by_partition, canonical, find_partitions
 from kcompact.readable import counted, shown
+from kcompact.values import dataclass
 from kcompact.wording import worded
 
 

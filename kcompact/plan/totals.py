@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import held_back_segments, rewritten_segments
 from kcompact.plan.deletion import plan_forecast
 from kcompact.plan.walk import PlannedPartition
+from kcompact.values import dataclass
 
 NO_VERDICT = "error"
 """Stands for the reason of a partition that only its error keeps from being cleaned."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -23,13 +22,15 @@ from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import Record, read_records
 from kcompact.format.messages.coordinators import TRANSACTION_LOG, decode
 from kcompact.format.names import TRANSACTION_STATE, DirectoryKind, TopicPartition, parse_directory
+from kcompact.log.batch_headers import headers
 from kcompact.log.directory import LogDir, PartitionLog, partition_directories, read_log
 from kcompact.log.files import files_in
 from kcompact.log.offset_index import position_near
 from kcompact.log.producer_state import Producer
-from kcompact.log.segment_reader import WINDOW_BYTES, headers, verified_batches
+from kcompact.log.segment_reader import WINDOW_BYTES, verified_batches
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.plan.clean_plan import CleanPlan, uncleanable_from
+from kcompact.values import dataclass
 
 _NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of a producer in two-phase commit: the coordinator never aborts its transactions (KIP-939)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -39,6 +39,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import advise_recovery, make_plan, plan_despite_damage
 from kcompact.plan.replicas import Replicas, replica_notes
 from kcompact.plan.verdict import ELIGIBLE, Reason
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.config.resolve import Configured

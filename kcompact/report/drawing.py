@@ -12,7 +12,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -25,6 +24,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from kcompact import readable
 from kcompact.plan.clean_plan import Role
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,6 @@ every request, in case that a text got around that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -16,6 +15,7 @@ from markupsafe import Markup
 from kcompact import readable
 from kcompact.report.drawing import Figure
 from kcompact.report.file import MARK
+from kcompact.values import dataclass
 from kcompact.views.parts import Cell, Items, Lines, Part, Section, Table, lines
 
 

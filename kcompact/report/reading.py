@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_despite_damage
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition, Planner, walk_partitions
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.cleaner.outcome import CleanResult

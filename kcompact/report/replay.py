@@ -15,11 +15,11 @@ segment is rolled. Its cleanings leave the share of the dirty bytes that a clean
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from kcompact.config.settings import TopicConfig
 from kcompact.log.directory import PartitionLog
 from kcompact.log.segments import Segment
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

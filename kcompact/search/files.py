@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PAR
 from kcompact.log.files import FileIdentity, files_in
 from kcompact.plan.discovery import has_topic
 from kcompact.readable import counted
+from kcompact.values import dataclass
 
 _PLAIN_NAMES = frozenset(
     name + suffix

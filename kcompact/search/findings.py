@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kcompact.kernels import Column
+from kcompact.values import dataclass
 
 MOST_IN_A_FILE = 3
 """So many places of a key in a file are listed; all are counted."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from kcompact.errors import ConfigError
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted, some_of
+from kcompact.values import dataclass
 
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _BYTES_PREFIX = b"hex:"

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.kernels import Bytes, Column
+from kcompact.kernels import Bytes, Column, Mask
 from kcompact.kernels import columns as c
-from kcompact.log.records import Mask, RecordRun
+from kcompact.log.records import RecordRun
 from kcompact.search.finder import Finder
 from kcompact.search.findings import Findings, Place
 

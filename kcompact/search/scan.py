@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,7 @@ from kcompact.search.files import Content, FoundFile, content_of
 from kcompact.search.finder import Finder
 from kcompact.search.findings import Findings, Place
 from kcompact.search.records import Counts, RunSearch, counted_hits
+from kcompact.values import dataclass
 
 _ATTRIBUTES = 22
 """The byte of a header of magic 2 that has the codec."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from kcompact.format.names import (
 )
 from kcompact.format.properties import META_PROPERTIES
 from kcompact.log.directory import is_log_dir, is_running
+from kcompact.values import dataclass
 
 _LOG_DIR_FILES = frozenset({META_PROPERTIES, *BROKER_CHECKPOINTS})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from kcompact.search.findings import Findings, Hit, KeyFindings, Place
 from kcompact.search.keys import SearchedKey
 from kcompact.search.scan import SearchedFile, search_file
 from kcompact.search.scope import SearchedLogDir, SearchedPartition, log_dirs_of, partitions_of
+from kcompact.values import dataclass
 
 FOUND_EXIT_CODE = 10
 

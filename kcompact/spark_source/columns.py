@@ -16,8 +16,8 @@ from kcompact.format.names import TopicPartition
 from kcompact.kernels import columns as c
 
 if TYPE_CHECKING:
-    from kcompact.kernels import Column
-    from kcompact.log.records import Mask, RecordRun
+    from kcompact.kernels import Column, Mask
+    from kcompact.log.records import RecordRun
 
 NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
 """Kafka's `TimestampType.id`."""
@@ -142,7 +142,7 @@ def _timestamp_type(rows: Rows) -> Column:
     """Return the ids of Kafka's `TimestampType`. A message of format 0 has no time."""
     is_append_time = rows.run.table[rows.batches, c.ATTRIBUTES] & c.LOG_APPEND_TIME_BIT != 0
     types = np.where(is_append_time, LOG_APPEND_TIME, CREATE_TIME)
-    column: Column = np.where(rows.run.magic[rows.batches] == 0, NO_TIMESTAMP_TYPE, types)
+    column: Column = np.where(rows.run.table[rows.batches, c.MAGIC] == 0, NO_TIMESTAMP_TYPE, types)
     return column
 
 
@@ -237,9 +237,9 @@ BATCH_COLUMNS = {
     "timestamp": ColumnType("timestamp", _time(lambda rows: rows.run.table[rows.batches, c.MAX_TIMESTAMP])),
     "timestampType": RECORD_COLUMNS["timestampType"],
     "size": ColumnType("int", _of_batch(c.SIZE, "int32")),
-    "magic": ColumnType("int", _number("int32", lambda rows: rows.run.magic[rows.batches])),
+    "magic": ColumnType("int", _number("int32", lambda rows: rows.run.table[rows.batches, c.MAGIC])),
     "compresscodec": ColumnType("string", _codec),
-    "crc": ColumnType("bigint", _number("int64", lambda rows: rows.run.crc[rows.batches])),
+    "crc": ColumnType("bigint", _number("int64", lambda rows: rows.run.table[rows.batches, c.CRC])),
     "timestampMs": ColumnType("bigint", _of_batch(c.MAX_TIMESTAMP, "int64", -1)),
 }
 """The columns of the view of batches, under the names of `kafka-dump-log.sh`, but for the time."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.readable import closest, shown
 from kcompact.spark_source.columns import BATCH_COLUMNS, RECORD_COLUMNS, Columns
 from kcompact.spark_source.damage import DAMAGE_COLUMNS
+from kcompact.values import dataclass
 
 
 class View(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from kcompact.format.names import TopicPartition
 from kcompact.inspect.record_filter import RecordFilter
 from kcompact.log.directory import partition_of
+from kcompact.values import dataclass
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017 - as PySpark's own times
 _LESS, _AT_MOST, _GREATER, _AT_LEAST = "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from kcompact.clean.job import Split
 from kcompact.format.names import TopicPartition
 from kcompact.inspect.record_filter import RecordFilter
 from kcompact.spark_source.options import SourceOptions
+from kcompact.values import dataclass
 
 
 class LogPart(NamedTuple):

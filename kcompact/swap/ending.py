@@ -14,7 +14,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from kcompact.log.directory import partition_by_name
 from kcompact.log.lock import LogDirLock
 from kcompact.swap.checkpoint import read_checkpoint, write_checkpoints
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.values import dataclass
 
 Present = Callable[[], Mapping[TopicPartition, int]]
 """Reads the checkpoints of a log directory, once for all that ask. Raises CorruptCheckpointError, StorageError."""

@@ -10,7 +10,6 @@ Rule: LogLoader.load, passes 1 to 3; LogLoader.removeTempFilesAndCollectSwapFile
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kcompact.errors import CorruptDataError, RecoveryNeededError
 from kcompact.format.names import (
@@ -25,13 +24,14 @@ from kcompact.format.names import (
     parse_file_names,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
+from kcompact.log.batch_headers import end_by_headers
 from kcompact.log.files import LogFile, files_in
-from kcompact.log.segment_reader import end_by_headers
 from kcompact.log.segments import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.readable import shell_word
 from kcompact.swap.foreign_result import Files, Overlap, index_problem, overlaps, verified_end
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import CLEANED, SWAP, Remove, Rename, Step, SyncDir, logs_and_others
+from kcompact.values import dataclass
 
 _START_NO_BROKER = "Start no broker on it: a broker would delete some of these files."
 

@@ -10,7 +10,7 @@ own indexes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,12 +18,13 @@ from typing import NamedTuple
 from kcompact.errors import CorruptBatchError, CorruptDataError
 from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, Suffix, file_name, log_bases, log_name
-from kcompact.log.batch_headers import BatchHeader, read_headers
+from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
+from kcompact.log.markers import BatchHeader, read_headers
 from kcompact.log.offset_index import OffsetPositions
-from kcompact.log.segment_reader import verified_batches
+from kcompact.log.segment_reader import verified_runs
 from kcompact.log.transaction_index import Transactions, contradictions
-from kcompact.log.transactions import of_headers
+from kcompact.log.transactions import of_headers, tables_of
 from kcompact.swap.open_directory import OpenDirectory
 
 Files = Mapping[str, str]
@@ -67,9 +68,8 @@ def index_problem(directory: OpenDirectory, files: Files, bases: Collection[int]
         problems = contradictions(
             transactions,
             LogFile.at(directory.path / file_name(base, Suffix.TXN_INDEX)),
-            _aborted(directory, files, base) if is_judged else (),
-            of_headers(_headers(directory, files, base)),
-            log_start_offset=0,
+            _aborted(directory, files, base) if is_judged else index.AbortedTxnColumns(),
+            tables_of(of_headers(_headers(directory, files, base))),
         )
         wrong = list(problems)  # All of them, so that the transactions are followed to the end of the segment.
         if not is_judged:
@@ -93,9 +93,10 @@ def verified_end(directory: OpenDirectory, files: Files, base_offset: int) -> in
     time_data = _content(directory, files, time_file) if index_file in files else b""
     times = index.parse_time_index(time_data, base_offset=base_offset, file=time_file)
     end_offset, largest, offset_positions = base_offset, index.NO_TIMESTAMP, OffsetPositions()
-    for batch in verified_batches(log, base_offset=base_offset, end_offset=MAX_OFFSET, holds_large=False):
-        end_offset, largest = batch.header.next_offset, max(largest, batch.header.max_timestamp)
-        offset_positions.append(batch.position, batch.header)
+    size_bytes = log.identity().size_bytes
+    for run in verified_runs(log, base_offset=base_offset, end_offset=MAX_OFFSET, end_position=size_bytes):
+        end_offset, largest = run.next_offset, max(largest, int(run.table[:, c.MAX_TIMESTAMP].max()))
+        offset_positions.extend(run.table, run.start_position)
     wrong = next(offset_positions.wrong_entries(entries, base_offset), None)
     if wrong is not None or (times and times[-1].timestamp > largest):
         raise CorruptDataError(
@@ -111,7 +112,7 @@ def _headers(directory: OpenDirectory, files: Files, base_offset: int) -> Iterat
         yield from read_headers(LogFile.at(directory.path / name), end_position=directory.size(name) or 0)
 
 
-def _aborted(directory: OpenDirectory, files: Files, base_offset: int) -> Sequence[index.AbortedTxn]:
+def _aborted(directory: OpenDirectory, files: Files, base_offset: int) -> index.AbortedTxnColumns:
     name = file_name(base_offset, Suffix.TXN_INDEX)
     return index.parse_txn_index(_content(directory, files, name), base_offset=base_offset, file=name)
 

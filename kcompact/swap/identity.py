@@ -6,7 +6,6 @@ Inodes and paths are no part of an identity: recovery also has to work in a copy
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kcompact.errors import CorruptDataError, RefusedError
@@ -23,6 +22,7 @@ from kcompact.log.directory import partition_by_name
 from kcompact.log.files import read_file
 from kcompact.log.lock import LogDirLock
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.values import dataclass
 
 Parsed = TypeVar("Parsed")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.clean.staged_files import StagedFile
@@ -25,6 +24,7 @@ from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, Value, lis
 from kcompact.log.files import read_file
 from kcompact.swap.identity import IDENTITY, PartitionIdentity
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.values import dataclass
 
 MANIFEST = "kept.json"
 MAX_BYTES = 64 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_bases, parse_file_name, parse_file_names
@@ -17,6 +17,7 @@ from kcompact.format.properties import encode_uuid
 from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
 from kcompact.log.files import FileIdentity
 from kcompact.swap.identity import IDENTITY, PartitionIdentity
+from kcompact.values import dataclass
 
 NAME = "manifest.json"
 MAX_BYTES = 16 << 20

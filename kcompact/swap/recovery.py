@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -57,6 +56,7 @@ from kcompact.swap.steps import (
     steps_after_commit,
     undo_steps,
 )
+from kcompact.values import dataclass
 
 _UNFINISHED_EPOCHS = f"{LEADER_EPOCH_CHECKPOINT}.tmp"
 """Left by retention or by a broker that was killed while writing. Nothing reads it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError
@@ -18,6 +18,7 @@ from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.staging import discard_steps
 from kcompact.swap.steps import Observer
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ import os
 import stat
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +40,7 @@ from kcompact.swap.protection import require_project, require_unprotected
 from kcompact.swap.replace import NamesInPartition, replace_segments
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
 from kcompact.swap.steps import Observer, SyncDir
+from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ The functions are pure: names in, steps out. `open_directory` is the only module
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.clean.staged_files import CleanedSegment
 from kcompact.format.names import Suffix, Temporary, base_offset_of, parse_file_names
+from kcompact.values import dataclass
 
 CLEANED = Temporary.CLEANED.value
 """Suffix of a new file before the commit point: a guard."""

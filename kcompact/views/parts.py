@@ -7,9 +7,11 @@ page. A count is a number, which both show with separators; an offset is text, w
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.plan.clean_plan import Role

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kcompact.errors import CorruptIndexError, KcompactError, RefusedError
 from kcompact.format.names import Suffix
+from kcompact.log.batch_headers import headers
 from kcompact.log.files import LogFile
-from kcompact.log.segment_reader import headers
 from tests.oracle.real_kafka import Json
 from tests.oracle.views import newest
 

@@ -13,8 +13,8 @@ from kcompact.format.batch import parse_batches, read_records
 from kcompact.inspect import gap_batches
 from kcompact.inspect.gap_walk import Gaps, GapWalk
 from kcompact.inspect.gaps import log_gaps
-from kcompact.log import batch_runs, inflate
-from kcompact.log.batch_headers import read_marker
+from kcompact.log import batch_headers, inflate, segment_reader
+from kcompact.log.markers import read_marker
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.damage import flip_a_bit
 from tests.support.history_logs import plan_of
@@ -108,7 +108,8 @@ def by_definition(plan: CleanPlan) -> Gaps:
 def by_kernels(plan: CleanPlan, *, rows: int) -> Gaps:
     with (
         mock.patch.object(gap_batches, "_HOLE_BYTES", 100 * rows),
-        mock.patch.multiple(batch_runs, WINDOW_BYTES=200 * rows, TABLE_ROWS=rows),
+        mock.patch.object(segment_reader, "WINDOW_BYTES", 200 * rows),
+        mock.patch.object(batch_headers, "TABLE_ROWS", rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=300),
     ):
         return log_gaps(plan)

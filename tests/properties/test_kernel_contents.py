@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,10 +25,7 @@ field = st.none() | st.sampled_from([b"", b"a", b"ab", b"b"]) | st.binary(max_si
 header = st.tuples(st.sampled_from([b"", b"a", b"ab"]), field)
 fields = st.tuples(st.sampled_from([0, 5, 2**62]), field, field, st.lists(header, max_size=2).map(tuple))
 KEY = bytes(range(16))
-
-
-def job(*, compiled: bool) -> ScanJob:
-    return cast(ScanJob, SimpleNamespace(hash_key=KEY, kernel_hashes=compiled))
+JOB = cast(ScanJob, SimpleNamespace(hash_key=KEY))
 
 
 def runs_of(records: list[tuple[Any, ...]], codec: Codec) -> list[RecordRun]:
@@ -39,15 +35,14 @@ def runs_of(records: list[tuple[Any, ...]], codec: Codec) -> list[RecordRun]:
         return list(record_runs(LogFile.at(path)))
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @given(st.lists(fields, min_size=1, max_size=6), st.sampled_from([Codec.NONE, Codec.LZ4]))
-def test_hashes_are_equal_where_the_content_is(compiled: bool, records: list[tuple[Any, ...]], codec: Codec) -> None:
+def test_hashes_are_equal_where_the_content_is(records: list[tuple[Any, ...]], codec: Codec) -> None:
     (run,) = runs_of(records, codec)
     rows = np.arange(len(run))
-    hashes = content_hashes(job(compiled=compiled), run, rows).tolist()
+    hashes = content_hashes(JOB, run, rows).tolist()
     keys = np.zeros((len(rows), 2), np.int64)
     keyed = np.flatnonzero(run.key_size >= 0)
-    key_hashes(job(compiled=compiled), run, keyed, keys)
+    key_hashes(JOB, run, keyed, keys)
     for one, other in itertools.combinations(range(len(records)), 2):
         assert (hashes[one] == hashes[other]) == (records[one] == records[other])
     for one, other in itertools.combinations(range(len(keyed)), 2):
@@ -60,7 +55,7 @@ def test_the_hash_of_a_key_is_that_of_its_bytes(records: list[tuple[Any, ...]]) 
     (run,) = runs_of(records, Codec.NONE)
     keyed = np.flatnonzero(run.key_size >= 0)
     keys = np.zeros((len(keyed), 2), np.int64)
-    key_hashes(job(compiled=True), run, keyed, keys)
+    key_hashes(JOB, run, keyed, keys)
     low, high = np.frombuffer(KEY, "<u8").tolist()
     for found, row in zip(keys.tolist(), keyed.tolist(), strict=True):
         key = np.frombuffer(run.key(row) or b"", np.uint8)

@@ -155,7 +155,6 @@ def filterings(draw: st.DrawFn, batches: st.SearchStrategy[list[bytes]]) -> tupl
             for producer_id in draw(st.sets(st.integers(0, 3)))
             for offsets in [st.sampled_from([one.header.last_offset for one in found])]
         },
-        kernel_hashes=True,
     )
     split = Split(
         log=LogFile.at(LOG_NAME),
@@ -210,12 +209,7 @@ def test_filter_leaves_other_splits_alone(scratch: Path) -> None:
     (scratch / LOG_NAME).write_bytes(batch_format.build([Record(0, 0, b"a", b"b"), Record(1, 0, b"a", b"b")]))
     size = (scratch / LOG_NAME).stat().st_size
     split = Split(log=LogFile.at(scratch / LOG_NAME), start_position=0, end_position=size, base_offset=0, end_offset=2)
-    job = replace(
-        JOB,
-        directory=str(scratch),
-        upper_bound_offset=2,
-        kernel_hashes=True,
-    )
+    job = replace(JOB, directory=str(scratch), upper_bound_offset=2)
     # Fewer bits than records: the file has changed since the scan.
     assert split_kernels.filter_split(job, split, array(b""), 0, Buffers()) is None
     # The file is shorter than it was.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from kcompact import kernels
 from kcompact.errors import CorruptBatchError, KcompactError
 from kcompact.format import batch as batch_format
-from kcompact.format.batch import Record, parse_batches
+from kcompact.format.batch import Header, Record, parse_batches
 from kcompact.kernels import (
     BASE_OFFSET,
     COLUMNS,
@@ -29,10 +31,22 @@ from kcompact.kernels import (
     SECTION_START,
     Table,
 )
-from kcompact.log import batch_headers, batch_runs
+from kcompact.log import batch_headers, segment_reader
+from kcompact.log.batch_headers import header_of, headers
 from kcompact.log.files import LogFile, open_regular
-from kcompact.log.segment_reader import headers, verified_batches
-from tests.support.kernel_inputs import LOG_NAME, MAX_OFFSET, any_log_bytes, array, headers_in, log_bytes, table_of
+from kcompact.log.segment_reader import verified_batches, verified_runs
+from tests.support.kernel_inputs import (
+    LOG_NAME,
+    MAX_OFFSET,
+    any_batch,
+    any_log_bytes,
+    array,
+    headers_in,
+    log_bytes,
+    same_offsets,
+    table_of,
+)
+from tests.support.mutants import legacy_entry
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +69,7 @@ def test_walk_is_verified_batches(scratch: Path, data: bytes, base_offset: int, 
     if code == LEGACY or any(one.header.magic < 2 for one in expected):
         return  # Only the definition handles these.
     assert (code == DONE) == is_sound
-    assert headers_in(table) == [one.header._replace(crc=0) for one in expected]
+    assert headers_in(table) == [one.header for one in expected]
     assert table[:, POSITION].tolist() == [one.position for one in expected]
     rows = itertools.accumulate((one.header.records_count for one in expected), initial=0)
     assert table[:, ROW].tolist() == list(rows)[:-1]
@@ -147,7 +161,6 @@ def test_last_offsets_near_the_largest(
     assert (table_of(data)[1] == DONE) is is_sound
     path = tmp_path / LOG_NAME
     path.write_bytes(data)
-    assert (batch_headers.read_header_table(LogFile.at(path), end_position=len(data)) is not None) is is_sound
     if is_sound:
         assert len(list(headers(LogFile.at(path)))) == 1
     else:
@@ -155,38 +168,117 @@ def test_last_offsets_near_the_largest(
             list(headers(LogFile.at(path)))
 
 
-@given(any_log_bytes, st.booleans())
-def test_hop_is_headers(scratch: Path, data: bytes, is_in_the_middle: bool) -> None:
+def hopped(file: LogFile, start: int, end: int) -> tuple[list[tuple[int, Header]], str]:
+    """Return the headers of a file, and the error at its end."""
+    found: list[tuple[int, Header]] = []
+    try:
+        found.extend(headers(file, start_position=start, end_position=end))
+    except KcompactError as problem:
+        return found, f"{type(problem).__name__}: {problem}"
+    return found, ""
+
+
+@given(
+    any_log_bytes, st.booleans(), st.sampled_from([1, 2, batch_headers.TABLE_ROWS]), st.sampled_from([1, 100, 1 << 18])
+)
+def test_hop_is_headers(scratch: Path, data: bytes, is_in_the_middle: bool, rows: int, first_bytes: int) -> None:
     path = scratch / LOG_NAME
     before, after = (b"before", b"behind") if is_in_the_middle else (b"", b"")
     path.write_bytes(before + data + after)
     start, end = len(before), len(before) + len(data)
-    table = batch_headers.read_header_table(LogFile.at(path), start_position=start, end_position=end)
+    with kernels.confirming_nothing():
+        expected = hopped(LogFile.at(path), start, end)
+    with (
+        mock.patch.multiple(batch_headers, TABLE_ROWS=rows, _FIRST_BYTES=first_bytes),
+        mock.patch.object(batch_headers, "_DEFINED_ROWS", rows),
+    ):
+        assert hopped(LogFile.at(path), start, end) == expected
+
+
+def test_hop_goes_on_however_many_tables_there_are(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_headers, "TABLE_ROWS", 2)
+    path = scratch / LOG_NAME
+    path.write_bytes(b"".join(batch_format.build([Record(offset, 0, b"a", b"b")]) for offset in range(400)))
+    assert sum(map(len, batch_headers.header_tables(LogFile.at(path)))) == 400
+    monkeypatch.undo()
+    path.write_bytes(b"".join(legacy_entry(offset, b"a", b"b", magic=offset % 2) for offset in range(20_000)))
+    assert sum(map(len, batch_headers.header_tables(LogFile.at(path)))) == 20_000
+
+
+def verified(file: LogFile, *, as_runs: bool) -> tuple[list[tuple[int, Header, bytes]], str]:
+    """Return the verified batches of a file with their bytes, and the error at its end."""
+    found: list[tuple[int, Header, bytes]] = []
     try:
-        expected = list(headers(LogFile.at(path), start_position=start, end_position=end))
-    except KcompactError:
-        assert table is None
-        return
-    if any(header.magic < 2 or header.last_offset > MAX_OFFSET for _, header in expected):
-        assert table is None
-        return
-    assert table is not None
-    assert list(zip(table[:, POSITION].tolist(), headers_in(table), strict=True)) == [
-        (position, header._replace(crc=0)) for position, header in expected
-    ]
+        if as_runs:
+            for run in verified_runs(
+                file, base_offset=0, end_offset=MAX_OFFSET, end_position=file.identity().size_bytes
+            ):
+                batches = [run.batch(row, file) for row in range(len(run.table))]
+                assert [header_of(row) for row in run.table.tolist()] == [one.header for one in batches]
+                counts = run.table[:, kernels.RECORDS_COUNT]
+                assert run.table[:, kernels.ROW].tolist() == (np.cumsum(counts) - counts).tolist()
+                found += [(one.position, one.header, bytes(one.data)) for one in batches]
+                assert run.end_position == found[-1][0] + found[-1][1].size_bytes
+                assert run.next_offset == found[-1][1].next_offset
+                assert run.epoch == max((one[1].partition_leader_epoch for one in found), default=-1)
+        else:
+            for one in verified_batches(file, base_offset=0, end_offset=MAX_OFFSET, holds_large=False):
+                found.append((one.position, one.header, bytes(one.data)))
+    except KcompactError as problem:
+        return found, f"{type(problem).__name__}: {problem}"
+    return found, ""
+
+
+@given(
+    any_log_bytes | st.lists(any_batch, min_size=1, max_size=4).map(same_offsets),
+    st.sampled_from([1, 2, batch_headers.TABLE_ROWS]),
+    st.sampled_from([61, 100, 300, segment_reader.WINDOW_BYTES]),
+    st.sampled_from([1, 2, 1024]),
+)
+def test_runs_are_the_verified_batches(scratch: Path, data: bytes, rows: int, window_bytes: int, defined: int) -> None:
+    path = scratch / LOG_NAME
+    path.write_bytes(data)
+    with mock.patch.object(segment_reader, "WINDOW_BYTES", window_bytes):
+        expected = verified(LogFile.at(path), as_runs=False)
+        with (
+            mock.patch.object(batch_headers, "TABLE_ROWS", rows),
+            mock.patch.multiple(segment_reader, _FIRST_WINDOW_BYTES=61, _DEFINED_BATCHES=defined),
+        ):
+            assert verified(LogFile.at(path), as_runs=True) == expected
+
+
+def test_the_kernels_go_on_behind_old_formats(scratch: Path) -> None:
+    """One old batch in a log is no reason to read the rest of it slowly."""
+    old = legacy_entry(2000, b"k", b"v", magic=1)
+    modern = [batch_format.build([Record(offset, 0, b"a", b"b")]) for offset in range(4000)]
+    (scratch / LOG_NAME).write_bytes(b"".join([*modern[:2000], old, *modern[2001:]]))
+    file = LogFile.at(scratch / LOG_NAME)
+    confirmed = 0
+
+    def parse(*arguments: Any) -> Any:
+        nonlocal confirmed
+        count, *rest = kernel(*arguments)
+        confirmed += count
+        return (count, *rest)
+
+    kernel = kernels.parse_batches
+    with mock.patch.object(kernels, "parse_batches", parse, create=True):
+        assert verified(file, as_runs=True) == verified(file, as_runs=False)
+    assert confirmed == 3999 - 1023
+    tables = list(batch_headers.header_tables(file))
+    assert sum(map(len, tables)) == 4000
 
 
 def test_hop_reads_many_headers_and_tells_what_it_cannot_read(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = scratch / LOG_NAME
     path.write_bytes(b"".join(batch_format.build([Record(offset, 0, b"a", b"b")]) for offset in range(100)))
     end = path.stat().st_size
-    whole = batch_headers.read_header_table(LogFile.at(path), end_position=end)
-    assert whole is not None
+    whole = np.concatenate(list(batch_headers.header_tables(LogFile.at(path))))
     assert whole[:, BASE_OFFSET].tolist() == list(range(100))
-    monkeypatch.setattr(batch_runs, "TABLE_ROWS", 7)
-    parts = batch_headers.read_header_table(LogFile.at(path), end_position=end)
-    assert parts is not None
-    assert np.array_equal(parts, whole)
-    assert (
-        batch_headers.read_header_table(LogFile.at(path), end_position=end + 100) is None
-    )  # Such a file ends before it should.
+    monkeypatch.setattr(batch_headers, "TABLE_ROWS", 7)
+    parts = list(batch_headers.header_tables(LogFile.at(path)))
+    assert {len(part) for part in parts} == {7, 2}
+    assert np.array_equal(np.concatenate(parts), whole)
+    tables = batch_headers.header_tables(LogFile.at(path), end_position=end + 100)
+    with pytest.raises(CorruptBatchError, match="the file ends"):
+        list(tables)

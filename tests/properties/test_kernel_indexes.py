@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.clean import join
 from kcompact.errors import KcompactError
 from kcompact.format.index import IndexBuilder
+from kcompact.log.index_files import indexes_of
 
 
 @given(
@@ -27,20 +27,25 @@ from kcompact.format.index import IndexBuilder
 def test_indexes(batches: list[tuple[int, int, int]], base_offset: int, interval_bytes: int, max_bytes: int) -> None:
     builder = IndexBuilder(base_offset, interval_bytes=interval_bytes, max_index_bytes=max_bytes)
     offsets = list(itertools.accumulate((step for step, _, _ in batches), initial=base_offset - 1))[1:]
-    expected: tuple[bytes, bytes] | None
+    expected: tuple[bytes, bytes] | str
     try:
         position = 0
         for offset, (_, timestamp, size) in zip(offsets, batches, strict=True):
             builder.append(offset, position, size, timestamp)
             position += size
         expected = builder.finish()
-    except KcompactError:
-        expected = None
+    except KcompactError as problem:
+        expected = str(problem)
     columns = [offsets, [timestamp for _, timestamp, _ in batches], [size for _, _, size in batches]]
-    found = join.indexes_by_kernel(
-        *(np.array(column, np.int64) for column in columns),
-        base_offset=base_offset,
-        interval_bytes=interval_bytes,
-        max_index_bytes=max_bytes,
-    )
+    found: tuple[bytes, bytes] | str
+    try:
+        found = indexes_of(
+            *(np.array(column, np.int64) for column in columns),
+            base_offset=base_offset,
+            interval_bytes=interval_bytes,
+            max_index_bytes=max_bytes,
+            file="",
+        )
+    except KcompactError as problem:
+        found = str(problem)
     assert found == expected

@@ -1,4 +1,4 @@
-"""Which record of a key is the latest, compared with `clean.offset_map`; and the bits of records."""
+"""Which record of a key is the latest, compared with its definition; and the bits of records."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kcompact import kernels
 from kcompact.clean import offset_map
 from kcompact.format.block import Keys
+from tests.support.definitions import defined_latest
 from tests.support.kernel_inputs import array, keys_for
 
 
@@ -40,7 +41,7 @@ def test_mark_latest(rows: int, distinct: int, shape: str) -> None:
     keys = random_keys(rows + distinct, rows, distinct, shape)
     is_latest = np.full(rows, 9, np.uint8)
     kernels.mark_latest(*keys, is_latest)
-    assert np.array_equal(is_latest, offset_map.latest(keys).astype(np.uint8))
+    assert np.array_equal(is_latest, defined_latest(keys).astype(np.uint8))
 
 
 def test_mark_latest_of_more_runs_than_one() -> None:
@@ -48,7 +49,7 @@ def test_mark_latest_of_more_runs_than_one() -> None:
     keys = random_keys(3, rows, rows // 2, "random")
     is_latest = np.empty(rows, np.uint8)
     kernels.mark_latest(*keys, is_latest)
-    assert np.array_equal(is_latest, offset_map.latest(keys))
+    assert np.array_equal(is_latest, defined_latest(keys))
     assert 0 < is_latest.sum() < rows
 
 
@@ -57,7 +58,7 @@ def test_mark_latest_of_few(seed: int, rows: int, distinct: int, shape: str) -> 
     keys = random_keys(seed, rows, distinct, shape)
     is_latest = np.full(rows, 9, np.uint8)
     kernels.mark_latest(*keys, is_latest)
-    assert is_latest.tolist() == offset_map.latest(keys).astype(int).tolist()
+    assert is_latest.tolist() == defined_latest(keys).astype(int).tolist()
 
 
 @given(st.integers(0, 999), st.integers(0, 60))

@@ -14,22 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.clean.transactions import CompiledTracker, TransactionTracker
+from kcompact.clean.transactions import TransactionTracker
+from kcompact.errors import CorruptTransactionIndexError
 from kcompact.format.batch import Record, build, parse_batches, sealed
 from kcompact.format.codec import Codec
-from kcompact.format.index import AbortedTxn
+from kcompact.format.index import AbortedTxn, AbortedTxnColumns
 from kcompact.kernels import ABORT, COMMIT, DATA, EMPTY_DATA, HEADER_BYTES, MARKER_COLUMNS, NO_RECORD, Table
-from kcompact.log.batch_headers import with_marker
 from kcompact.log.files import LogFile
-from kcompact.log.transaction_index import (
-    CompiledTransactions,
-    ProducerNumbers,
-    Transactions,
-    aborted_by_markers,
-    contradictions,
-)
+from kcompact.log.markers import with_marker
+from kcompact.log.segment_reader import VerifiedRun
+from kcompact.log.transaction_index import Transactions, contradictions
 from kcompact.log.transactions import PackedTable, TransactionBatch, find_transactions, of_headers, table_of
 from tests.support import strategies
+from tests.support.definitions import DefinedTracker, DefinedTransactions, defined_contradictions
 from tests.support.kernel_inputs import array, same_offsets
 from tests.support.kernel_inputs import table_of as batches_of
 
@@ -65,8 +62,8 @@ def history_of(dice: random.Random, *, wrong: bool = False) -> History:
             segment.append(TransactionBatch(offset, last_offset, dice.choice(producer_ids), dice.choice(KINDS)))
             offset = last_offset + dice.choice([1, 1, 3])
         segments.append(segment)
-    transactions = Transactions()
-    entries = [list(aborted_by_markers(transactions, batches)) for batches in segments]
+    transactions = DefinedTransactions()
+    entries = [list(transactions.entries(batches)) for batches in segments]
     if dice.random() < 0.5:
         segments = [[one for one in batches if one.kind != DATA or dice.random() < 0.7] for batches in segments]
     if wrong:
@@ -87,8 +84,9 @@ def histories(*, wrong: bool = False) -> Iterator[History]:
         yield history_of(random.Random(seed), wrong=wrong and seed % 3 > 0)
 
 
-def producers_of(history: History) -> ProducerNumbers:
-    return ProducerNumbers.in_tables(history.tables)
+def parts_of(table: Table, number: int) -> list[Table]:
+    """Return the table in one to three parts."""
+    return np.array_split(table, 1 + number % 3)
 
 
 def test_a_packed_table_is_the_same() -> None:
@@ -113,52 +111,72 @@ def test_a_packed_table_takes_a_few_bytes_for_a_batch() -> None:
 
 
 def test_abort_markers() -> None:
-    for history in histories():
-        definition, compiled = Transactions(), CompiledTransactions(producers_of(history))
+    for number, history in enumerate(histories()):
+        definition, compiled = DefinedTransactions(), Transactions()
         for batches, table in zip(history.segments, history.tables, strict=True):
-            expected = [
-                [-1 if field is None else field for field in marker] for marker in definition.abort_markers(batches)
-            ]
-            assert compiled.abort_markers(table).tolist() == expected
-            state = compiled.as_definition()
-            assert list(state._open.items()) == list(definition._open.items())
-            assert (state._first_records, state._ended) == (definition._first_records, definition._ended)
+            found = [row for part in parts_of(table, number) for row in compiled.abort_markers(part).tolist()]
+            assert found == [list(marker) for marker in definition.abort_markers(batches)]
+            for offset in {0, number % 20, 10**6}:
+                assert compiled.open_below(offset) == definition.open_below(offset)
 
 
 def test_the_entries_that_markers_give() -> None:
-    for history in histories():
-        definition, compiled = Transactions(), CompiledTransactions(producers_of(history))
+    for number, history in enumerate(histories()):
+        definition, compiled = DefinedTransactions(), Transactions()
         for batches, table in zip(history.segments, history.tables, strict=True):
-            found = compiled.entries([table])
-            assert tuple(found) == aborted_by_markers(definition, batches)
+            assert tuple(compiled.entries(parts_of(table, number))) == definition.entries(batches)
+
+
+def test_very_many_producers() -> None:
+    """The markers end the transactions in the order of the producers, the batches begin them in another one."""
+    producer_ids = np.random.default_rng(1).permutation(50_000).astype(np.int64)
+    data, markers = np.empty((50_000, 4), np.int64), np.empty((50_000, 4), np.int64)
+    data[:, 0] = data[:, 1] = np.arange(50_000)
+    data[:, 2], data[:, 3] = producer_ids, DATA
+    markers[:, 0] = markers[:, 1] = np.arange(50_000, 100_000)
+    markers[:, 2], markers[:, 3] = np.arange(50_000), ABORT
+    transactions = Transactions()
+    assert not transactions.entries(np.array_split(data, 100))
+    assert transactions.open_below(2) == set(producer_ids[:2].tolist())
+    found = transactions.entries(np.array_split(markers, 7)).table
+    assert found[:, 0].tolist() == list(range(50_000))
+    assert found[:, 1].tolist() == np.argsort(producer_ids).tolist()
+    assert transactions.open_below(10**6) == set()
 
 
 def test_contradictions() -> None:
-    sound = 0
-    for history in histories(wrong=True):
-        start = history.log_start_offset
-        definition, compiled = Transactions(), CompiledTransactions(producers_of(history), start_offset=start)
-        for batches, entries in zip(history.segments, history.entries, strict=True):
-            problems = list(contradictions(definition, LogFile.at(FILE), entries, batches, log_start_offset=start))
-            assert compiled.agree(entries, [table_of(batches)]) == (not problems)
-            if problems:
-                break
-        else:
-            sound += 1
-    assert HISTORIES // 4 < sound < HISTORIES * 3 // 4
+    """The same problems in the same order, and afterwards the same transactions."""
+    counts = []
+    for number, history in enumerate(histories(wrong=True)):
+        start, file = history.log_start_offset, LogFile.at(FILE)
+        definition, compiled = DefinedTransactions(), Transactions(start_offset=start)
+        problems = 0
+        for batches, table, entries in zip(history.segments, history.tables, history.entries, strict=True):
+            end = None if number % 2 else int(table[-1, 0]) + number % 5 - 2 if len(table) else 0
+            expected = defined_contradictions(definition, file, entries, batches, start_offset=start, judged_end=end)
+            found = contradictions(compiled, file, entries, parts_of(table, number), judged_end=end)
+            texts = [facts_of(problem) for problem in found]
+            assert texts == [facts_of(problem) for problem in expected]
+            assert compiled.open_below(10**6) == definition.open_below(10**6)
+            problems += len(texts)
+        counts.append(problems)
+    assert HISTORIES // 4 < counts.count(0) < HISTORIES * 3 // 4
+    assert sum(each > 2 for each in counts) > 20
+
+
+def facts_of(problem: CorruptTransactionIndexError) -> tuple[str, str | None, int | None, int | None]:
+    return str(problem), problem.file, problem.position, problem.offset
 
 
 def test_the_tracker() -> None:
     for number, history in enumerate(histories(wrong=True)):
         expected = [entry for entries in history.entries for entry in entries]
-        definition = TransactionTracker()
-        definition.expect(expected)
-        tables = [part for table in history.tables for part in np.array_split(table, 1 + number % 3)]
-        compiled = CompiledTracker(expected, tables)
-        for table in tables:
-            is_discardable, kept = definition.decide(table)
-            found = compiled.decide(table)
-            assert (found.is_discardable.tolist(), list(found.kept)) == (is_discardable.tolist(), kept)
+        definition, compiled = DefinedTracker(expected), TransactionTracker(AbortedTxnColumns.of(expected))
+        for batches, table in zip(history.segments, history.tables, strict=True):
+            found = [compiled.decide(part) for part in parts_of(table, number)]
+            is_discardable = [each for one in found for each in one.is_discardable.tolist()]
+            kept = [entry for one in found for entry in one.kept]
+            assert (is_discardable, kept) == definition.decide(batches)
 
 
 @st.composite
@@ -191,13 +209,13 @@ def test_what_is_found_in_a_split(data: bytes) -> None:
     table, code = batches_of(data)
     assert code == kernels.DONE
     batches = list(parse_batches(data, file=""))
-    found = find_transactions(array(data), table, lambda number: with_marker(batches[number], file=""))
+    found = find_transactions(VerifiedRun(array(data), table, 0, -1), LogFile.at("log"))
     assert found.tolist() == [list(one) for one in of_headers(with_marker(each, file="") for each in batches)]
 
 
 def test_the_kernels_stop_at_the_end_of_an_array() -> None:
     batches = table_of([TransactionBatch(0, 0, 7, DATA), TransactionBatch(1, 1, 7, ABORT)])
     state, markers = np.full((2, kernels.OPEN_COLUMNS), -1, np.int64), np.empty((0, MARKER_COLUMNS), np.int64)
-    state[1, [kernels.OPEN_NEXT, kernels.OPEN_PREVIOUS]] = 1
-    numbers = np.zeros(2, np.int64)
+    state[0, [kernels.OPEN_NEXT, kernels.OPEN_PREVIOUS]] = 0
+    numbers = np.ones(2, np.int64)
     assert kernels.follow_transactions(batches, numbers, 0, state, markers) == (0, kernels.FULL)

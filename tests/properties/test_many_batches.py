@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kcompact.errors import CorruptDataError, KcompactError, UnsupportedError
 from kcompact.format.batch import Record, build
-from kcompact.log import batch_runs, producer_state, segment_reader
+from kcompact.log import batch_headers, producer_state, segment_reader
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
 from tests.support.machine_code import switched
@@ -45,7 +45,7 @@ def found_in(directory: Path, offsets: list[int]) -> tuple[object, ...]:
 
 @given(
     any_log_bytes,
-    st.sampled_from([1, 3, batch_runs.TABLE_ROWS]),
+    st.sampled_from([1, 3, batch_headers.TABLE_ROWS]),
     st.lists(st.integers(0, 30), max_size=3),
 )
 def test_kernels_find_what_the_definition_finds(scratch: Path, data: bytes, rows: int, offsets: list[int]) -> None:
@@ -54,7 +54,7 @@ def test_kernels_find_what_the_definition_finds(scratch: Path, data: bytes, rows
         (scratch / LOG_NAME).with_suffix(suffix).touch()
     with switched(compiled=False):
         expected = found_in(scratch, offsets)
-    with mock.patch.object(batch_runs, "TABLE_ROWS", rows):
+    with mock.patch.object(batch_headers, "TABLE_ROWS", rows):
         assert found_in(scratch, offsets) == expected
 
 
@@ -64,7 +64,8 @@ def test_a_plan_makes_no_object_for_each_of_many_batches(tmp_path: Path, monkeyp
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("the batches are read one by one")
 
-    monkeypatch.setattr(segment_reader, "parse_batches", refuse)
+    monkeypatch.setattr(segment_reader, "batches", refuse)
+    monkeypatch.setattr(batch_headers, "headers", refuse)
     directory = tmp_path / "orders-0"
     directory.mkdir()
     count = 9000

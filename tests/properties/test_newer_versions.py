@@ -20,7 +20,7 @@ from kcompact.format.messages.control_records import QUORUM_TYPES, decode_quorum
 from kcompact.format.messages.coordinators import RECORD_TYPES, decode
 from kcompact.format.names import CONSUMER_OFFSETS
 from kcompact.format.properties import parse_meta_properties, parse_partition_metadata
-from kcompact.inspect.groups import GroupCounter
+from tests.support.defined_groups import DefinedGroups
 from tests.support.metadata_log import ORDERS, batches, log, topic, write
 from tests.support.metadata_records import write_uvarint
 
@@ -53,7 +53,7 @@ def test_groups_are_counted_beside_records_of_a_newer_kafka(rows: list[tuple[int
     known = Record(0, 0, KEY, struct.pack(">hqhq", 0, 42, 0, 0))
     newer = [Record(1 + at, 0, struct.pack(">h", number) + key, value) for at, (number, key, value) in enumerate(rows)]
     (batch,) = parse_batches(build([known, *newer]), file="f")
-    counter = GroupCounter()
+    counter = DefinedGroups()
     counter.add(batch, file="f")
     contents = counter.contents()
     counted = sum(each.records for each in contents.groups) + contents.undecoded_records

@@ -19,11 +19,10 @@ from kcompact.clean.offset_map import (
     take,
 )
 from kcompact.format.block import Keys, clear_rows, head, unpack_keys
+from tests.support.definitions import defined_latest
 from tests.support.jobs import JOB
-from tests.support.machine_code import switched
 
 Row = tuple[int, int, int]
-compiled_or_not = st.booleans()
 
 
 @st.composite
@@ -58,11 +57,10 @@ def latest_in(rows: list[Row]) -> list[Row]:
 # --- latest -------------------------------------------------------------------------------------------------------
 
 
-@given(key_rows(), compiled_or_not)
-def test_latest_is_its_definition(rows: list[Row], compiled: bool) -> None:
+@given(key_rows())
+def test_latest_is_its_definition(rows: list[Row]) -> None:
     keys = keys_of(rows)
-    with switched(compiled=compiled):
-        assert rows_in(take(keys, offset_map.latest_mask(keys))) == latest_in(rows)
+    assert rows_in(take(keys, latest(keys))) == rows_in(take(keys, defined_latest(keys))) == latest_in(rows)
 
 
 @given(key_rows(), st.integers(0, 40))
@@ -76,11 +74,11 @@ def test_latest_is_idempotent_and_associative(rows: list[Row], cut: int) -> None
 
 
 @given(key_rows(), st.randoms())
-def test_latest_does_not_depend_on_the_order(rows: list[Row], random: object) -> None:
+def test_the_definition_does_not_depend_on_the_order(rows: list[Row], random: object) -> None:
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     keys = keys_of(shuffled)
-    assert sorted(rows_in(take(keys, latest(keys)))) == sorted(latest_in(rows))
+    assert sorted(rows_in(take(keys, defined_latest(keys)))) == sorted(latest_in(rows))
 
 
 # --- Pieces ---------------------------------------------------------------------------------------------------------
@@ -121,14 +119,12 @@ def survivors_of(survivors: Survivors, rows: list[Row]) -> list[Row]:
     st.sampled_from([1, 2, 3]),
     st.sampled_from([1, 2, 3, 10, 1000]),
     st.sampled_from([1, 2, 5, 100]),
-    compiled_or_not,
     st.randoms(),
 )
 def test_any_pieces_give_the_latest_records(
-    rows: list[Row], buckets: int, limit_rows: int, piece: int, compiled: bool, random: object
+    rows: list[Row], buckets: int, limit_rows: int, piece: int, random: object
 ) -> None:
-    with switched(compiled=compiled):
-        blocks, survivors = collected(rows, buckets=buckets, limit_rows=limit_rows, piece=piece)
+    blocks, survivors = collected(rows, buckets=buckets, limit_rows=limit_rows, piece=piece)
     by_bucket: dict[int, list[bytes]] = {}
     for bucket, block in blocks:
         keys = unpack_keys(block)
@@ -140,8 +136,7 @@ def test_any_pieces_give_the_latest_records(
     map_keys = 0
     for own in by_bucket.values():
         random.shuffle(own)  # type: ignore[attr-defined]
-        with switched(compiled=compiled):
-            superseded_rows, keys_in, superseded_keys, distinct = reduce_bucket(JOB, own)
+        superseded_rows, keys_in, superseded_keys, distinct = reduce_bucket(JOB, own)
         map_keys += distinct
         assert keys_in == sum(head(block).rows for block in own)
         set_bits = sum(map(count_bits, survivors.bitmaps.values()))
@@ -155,7 +150,7 @@ def test_any_pieces_give_the_latest_records(
     assert sum(int(np.unpackbits(bitmap).sum()) for bitmap in survivors.bitmaps.values()) == len(expected)
 
 
-def test_a_collector_holds_no_more_than_it_may(compiled: bool) -> None:
+def test_a_collector_holds_no_more_than_it_may() -> None:
     rows = [(key, key, split << SPLIT_SHIFT | row << 1 | 1) for split in range(6) for row, key in enumerate(range(20))]
     blocks, _ = collected(rows, buckets=1, limit_rows=60, piece=10)
     assert len(blocks) == 1, "twenty keys fit, however often they come"
@@ -189,13 +184,8 @@ def test_added_keys_can_be_rolled_back_until_they_are_merged() -> None:
 # --- Bits -----------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.sets(st.integers(0, 29)), compiled_or_not)
-def test_survivors(records: int, latest_rows: set[int], superseded_rows: set[int], compiled: bool) -> None:
-    with switched(compiled=compiled):
-        agree_on_survivors(records, latest_rows, superseded_rows)
-
-
-def agree_on_survivors(records: int, latest_rows: set[int], superseded_rows: set[int]) -> None:
+@given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.sets(st.integers(0, 29)))
+def test_survivors(records: int, latest_rows: set[int], superseded_rows: set[int]) -> None:
     latest_rows, superseded_rows = ({row for row in rows if row < records} for rows in (latest_rows, superseded_rows))
     survivors = Survivors()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kcompact.errors import KcompactError
 from kcompact.format.batch import Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
-from kcompact.kernels import ATTRIBUTES, BASE_OFFSET, BASE_SEQUENCE, COLUMNS, LAST_OFFSET, POSITION, SIZE
+from kcompact.kernels import ATTRIBUTES, BASE_OFFSET, BASE_SEQUENCE, COLUMNS, LAST_OFFSET, MAGIC, POSITION, SIZE
 from kcompact.log import records as records_module
 from kcompact.log.files import LogFile
 from kcompact.log.records import RecordRun, record_runs
@@ -21,7 +21,7 @@ from tests.support.kernel_inputs import LOG_NAME, any_batch, any_log_bytes, same
 from tests.support.machine_code import switched
 from tests.support.parameters import few_examples
 
-COMPARED = sorted(set(range(COLUMNS)) - {POSITION, *range(12, COLUMNS)})
+COMPARED = sorted(set(range(COLUMNS)) - {POSITION, *range(12, MAGIC)})
 
 
 def read(path: Path, *, compiled: bool, start_position: int = 0) -> tuple[list[object], list[object], str]:
@@ -37,8 +37,7 @@ def _read(path: Path, start_position: int) -> tuple[list[object], list[object], 
         for run in record_runs(LogFile.at(path), start_position=start_position):
             first = len(batches)
             positions = (run.table[:, POSITION] + run.start_position).tolist()
-            facts = (positions, run.table[:, COMPARED].tolist(), run.crc.tolist(), run.magic.tolist())
-            batches += zip(*facts, strict=True)
+            batches += zip(positions, run.table[:, COMPARED].tolist(), strict=True)
             records += [(first + int(run.batch[row]), run.record(row)) for row in range(len(run))]
             assert run.end_position == positions[-1] + int(run.table[-1, SIZE])
     except KcompactError as problem:

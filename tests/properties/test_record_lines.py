@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 
 from kcompact import kernels
 from kcompact.cli.output import record_lines
-from kcompact.cli.output.dump import LineForm, dump_log, raw_field, read_parts
+from kcompact.cli.output.dump import LineForm, raw_field
 from kcompact.cli.output.field_decoder import FieldDecoder
 from kcompact.cli.output.record_lines import RunLines
 from kcompact.format.batch import Record, build, empty, read_header
 from kcompact.format.codec import Codec
 from kcompact.kernels import FIELD_BINARY, FIELD_NULL, FIELD_TEXT, FIELD_UNDECIDED
 from kcompact.log.files import LogFile
-from kcompact.log.left_out import LeftOutParts
+from kcompact.log.past_damage import LeftOutParts
 from kcompact.log.records import RecordRun, record_parts, record_runs
+from tests.support.dump_lines import dump_log
 from tests.support.kernel_inputs import LOG_NAME, any_log_bytes
 from tests.support.machine_code import switched
 from tests.support.parameters import few_examples
@@ -54,24 +55,20 @@ def forms(path: Path) -> list[LineForm]:
 
 def by_definition(form: LineForm) -> tuple[str, str]:
     left_out = LeftOutParts()
-    return "".join(dump_log(form, left_out, read_parts(form.file))), str(left_out.error())
+    return "".join(dump_log(form, left_out)), str(left_out.error())
 
 
 def by_runs(form: LineForm, *, compiled: bool) -> tuple[str, str]:
-    with switched(compiled=compiled):
-        return _by_runs(form)
-
-
-def _by_runs(form: LineForm) -> tuple[str, str]:
     lines, left_out = form.heading().encode(), LeftOutParts()
     writer = RunLines()
-    for part in record_parts(form.file):
-        if isinstance(part, RecordRun):
-            for piece in writer.of(form, part):
-                lines += piece
-        else:
-            left_out.add(part)
-            lines += form.unreadable_lines(part).encode()
+    with switched(compiled=compiled):
+        for part in record_parts(form.file):
+            if isinstance(part, RecordRun):
+                for piece in writer.of(form, part):
+                    lines += piece
+            else:
+                left_out.add(part)
+                lines += form.unreadable_lines(part).encode()
     return lines.decode(), str(left_out.error())
 
 

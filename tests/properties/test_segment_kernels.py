@@ -16,15 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.errors import StorageError, UnsupportedError
-from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
-from kcompact.format.index import OffsetEntry
+from kcompact.format.index import build_offset_index, parse_offset_index
 from kcompact.inspect import verify
 from kcompact.inspect.contents import LogContents, file_contents, log_contents
 from kcompact.inspect.verified_segment import SegmentToVerify, verified_by_kernels
 from kcompact.inspect.verify import verify_file, verify_log
-from kcompact.log import batch_runs, inflate
+from kcompact.log import batch_headers, inflate, segment_reader
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.files import LogFile
 from tests.support import log_writer, strategies
@@ -47,14 +46,16 @@ def both_ways(work: Callable[[], LogContents], *, window_bytes: int, rows: int) 
     with switched(compiled=False):
         readable = described(work())
     with (
-        mock.patch.multiple(batch_runs, WINDOW_BYTES=window_bytes, TABLE_ROWS=rows),
+        mock.patch.object(segment_reader, "WINDOW_BYTES", window_bytes),
+        mock.patch.object(batch_headers, "TABLE_ROWS", rows),
         mock.patch.multiple(inflate, INFLATED_BYTES=window_bytes),
-        mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * index.TIME_ENTRY_BYTES),
     ):
         return readable, described(work())
 
 
-def agree(log: PartitionLog, *, window_bytes: int = batch_runs.WINDOW_BYTES, rows: int = batch_runs.TABLE_ROWS) -> bool:
+def agree(
+    log: PartitionLog, *, window_bytes: int = segment_reader.WINDOW_BYTES, rows: int = batch_headers.TABLE_ROWS
+) -> bool:
     """Assert that both ways return the same for a log; return whether the log is damaged."""
     for work in (lambda: log_contents(log), lambda: verify_log(log, index_interval_bytes=50)):
         readable, compiled = both_ways(work, window_bytes=window_bytes, rows=rows)
@@ -70,7 +71,7 @@ def agree(log: PartitionLog, *, window_bytes: int = batch_runs.WINDOW_BYTES, row
     return verify_log(log).is_damaged
 
 
-sizes = st.sampled_from([61, 100, 300, batch_runs.WINDOW_BYTES])
+sizes = st.sampled_from([61, 100, 300, segment_reader.WINDOW_BYTES])
 rows = st.sampled_from([1, 2, 100])
 
 
@@ -155,18 +156,18 @@ def sixty_batches(codec: Codec) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, batch_runs.WINDOW_BYTES])
+@pytest.mark.parametrize("window_bytes", [61, 5_000, 60_000, segment_reader.WINDOW_BYTES])
 def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tmp_path: Path) -> None:
     path, batches = tmp_path / "0.log", sixty_batches(codec)
     path.write_bytes(b"".join(batches))
     with (
-        mock.patch.multiple(batch_runs, WINDOW_BYTES=window_bytes, TABLE_ROWS=7),
+        mock.patch.object(segment_reader, "WINDOW_BYTES", window_bytes),
+        mock.patch.object(batch_headers, "TABLE_ROWS", 7),
         mock.patch.multiple(inflate, INFLATED_BYTES=20_000),
     ):
         verified = verified_by_kernels(SegmentToVerify(log=LogFile.at(path), base_offset=0, end_offset=3000))
         assert verified is not None
-        with LogFile.at(path).open() as opened:
-            assert sum(run.batches for run in batch_runs.header_runs(opened, 0, opened.size_bytes)) == 60
+        assert sum(map(len, batch_headers.header_tables(LogFile.at(path)))) == 60
         for base_offset, end_offset in ((1, 3000), (0, 2999)):
             file = SegmentToVerify(log=LogFile.at(path), base_offset=base_offset, end_offset=end_offset)
             assert verified_by_kernels(file) is None
@@ -185,7 +186,8 @@ def test_the_kernels_confirm_a_sound_segment(codec: Codec, window_bytes: int, tm
         assert list(offset_positions) == starts
         assert [offset_positions.has_batch_at(starts[1] + after) for after in (0, 1, 1 << 40)] == [True, False, False]
         for offset, wrong in ((49, [0]), (50, []), (99, []), (100, [0])):
-            entries = [OffsetEntry(offset, starts[1]), OffsetEntry(2999, starts[2])]
+            data = build_offset_index([(offset, starts[1]), (2999, starts[2])])
+            entries = parse_offset_index(data, base_offset=0, file="")
             assert list(offset_positions.wrong_entries(entries, 0)) == wrong
 
 

@@ -16,8 +16,8 @@ from kcompact.inspect.transactions import (
     TransactionReport,
     log_transaction_report,
 )
-from kcompact.log import batch_runs, records
-from kcompact.log.batch_headers import Marker, read_marker
+from kcompact.log import batch_headers, records, segment_reader
+from kcompact.log.markers import Marker, read_marker
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.damage import flip_a_bit
 from tests.support.history_logs import plan_of
@@ -121,7 +121,8 @@ def by_definition(plan: CleanPlan) -> TransactionReport:
 
 def by_kernels(plan: CleanPlan, *, rows: int) -> TransactionReport:
     with (
-        mock.patch.multiple(batch_runs, WINDOW_BYTES=200 * rows, TABLE_ROWS=rows),
+        mock.patch.object(segment_reader, "WINDOW_BYTES", 200 * rows),
+        mock.patch.object(batch_headers, "TABLE_ROWS", rows),
         mock.patch.object(records, "RUN_RECORDS", rows),
     ):
         return log_transaction_report(plan)

@@ -32,9 +32,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("by")
-def test_a_comparison_is_that_of_one_process(
-    on_spark: OnSpark, partitions: list[list[PartitionLog]], compiled: bool
-) -> None:
+def test_a_comparison_is_that_of_one_process(on_spark: OnSpark, partitions: list[list[PartitionLog]]) -> None:
     expected = [in_process(logs) for logs in partitions]
     assert any(expected)
     found = [findings_of(compare_replicas(logs, on_spark, split_bytes=2_000)) for logs in partitions]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcompact import __version__, kernels
+from kcompact import __version__
 from kcompact.clean.scan import CLEANING
 from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.tasks import (
@@ -14,7 +14,6 @@ from kcompact.engine.spark.tasks import (
     Shipped,
     WholeTask,
     check_worker,
-    follow_driver,
     run_whole_tasks,
     ship,
 )
@@ -34,9 +33,9 @@ class Added:
 SAME = Package(__version__, library_sha256())
 
 
-@pytest.mark.parametrize("driver", [SAME, SAME._replace(machine_code=None)])
-def test_a_worker_with_the_drivers_package(driver: Package) -> None:
-    check_worker(driver)
+def test_a_worker_with_the_drivers_package() -> None:
+    assert Package.of_this_process() == SAME
+    check_worker(SAME)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +85,3 @@ def test_a_package_that_says_more_of_itself_is_another_one() -> None:
 
 def _of_another_version() -> None:
     raise AttributeError("a class that only another version has")
-
-
-def test_a_worker_uses_kernels_if_the_driver_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", "auto")
-    follow_driver(SAME._replace(machine_code=None))
-    assert not kernels.in_use()
-    follow_driver(SAME)
-    assert kernels.in_use()
-
-
-def test_the_package_of_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Package.of_this_process() == SAME
-    monkeypatch.setenv("KCOMPACT_KERNELS", "off")
-    assert Package.of_this_process() == Package(__version__, None)

@@ -27,7 +27,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> list[CleanPlan]:
     return [plan_of(write_log(tmp_path_factory.mktemp("orders"))), *odd]
 
 
-def test_a_count_is_that_of_one_process(on_spark: OnSpark, plans: list[CleanPlan], compiled: bool) -> None:
+def test_a_count_is_that_of_one_process(on_spark: OnSpark, plans: list[CleanPlan]) -> None:
     expected = count_keys(plans, InProcess(), OPTIONS)
     assert expected.shared_keys
     assert count_keys(plans, on_spark, OPTIONS, split_bytes=5_000) == expected

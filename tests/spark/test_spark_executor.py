@@ -158,7 +158,7 @@ def test_corrupt_batch_is_raised_as_it_is(on_spark: OnSpark, tmp_path: Path, cap
 
 
 @pytest.mark.parametrize("wrong", ["missing file", "an entry too many", "active segment: missing file"])
-def test_a_wrong_transaction_index_is_refused(wrong: str, compiled: bool, on_spark: OnSpark, tmp_path: Path) -> None:
+def test_a_wrong_transaction_index_is_refused(wrong: str, on_spark: OnSpark, tmp_path: Path) -> None:
     directory = log_writer.write(SPEC, tmp_path)
     path = WRONG[wrong].apply(directory)
     plan = plan_partition(directory, SPEC.config, now_ms=SPEC.now_ms)

@@ -53,7 +53,7 @@ class Readers:
             assert code in (DAMAGED, LEGACY), code
             return None
         table = table[:count]
-        headers = [batch_headers.header_of_row(row) for row in table]
+        headers = [batch_headers.header_of(row) for row in table.tolist()]
         inflated = self._inflate(data, table)
         if inflated is None:
             return None
@@ -77,7 +77,7 @@ class Readers:
             low.tobytes() + high.tobytes() for high, low in zip(keys[0][:entries], keys[1][:entries], strict=True)
         ]
         return Read(
-            [tuple(header._replace(crc=0)) for header in headers],
+            [tuple(header) for header in headers],
             found.tolist(),
             hashes,
             (unkeyed, tombstones, control),
@@ -105,7 +105,7 @@ class Readers:
         unkeyed = tombstones = control = 0
         for batch, records in definition(data):
             header = batch.header
-            headers.append(tuple(header._replace(crc=0)))
+            headers.append(tuple(header))
             greatest = header.max_timestamp
             if records and not header.is_log_append_time:
                 greatest = max(record.timestamp for record in records)
@@ -127,7 +127,7 @@ class Readers:
 
 
 class Read(NamedTuple):
-    """The headers without checksums; of each batch tombstones, null keys and greatest timestamp; hashes of the keys.
+    """The headers; of each batch tombstones, null keys and greatest timestamp; hashes of the keys.
 
     `counts` are the records without a key, the tombstones with one, and the control records.
     """

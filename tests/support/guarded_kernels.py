@@ -255,7 +255,7 @@ def find_transactions(data: bytes, buffer: Bytes, table: Table) -> None:
         found = columns[1].array(np.int64, chance.choice([1, len(table)]), TXN_COLUMNS)
         kernels.scan_transactions(descriptor, 0, len(data), scratch, columns[2].array(np.int64, 1, COLUMNS), found)
         headers = columns[1].array(np.int64, chance.choice([1, len(table)]), COLUMNS)
-        kernels.scan_headers(descriptor, 0, len(data), scratch, headers)
+        kernels.scan_headers(descriptor, 0, chance.choice([1, 90, len(data)]), len(data), scratch, headers)
     finally:
         os.close(descriptor)
 

@@ -19,7 +19,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -43,10 +42,10 @@ from kcompact.format.messages.cluster_metadata import read_record
 from kcompact.format.names import TopicPartition
 from kcompact.format.producer_snapshot import parse_snapshot
 from kcompact.inspect import verify
-from kcompact.log.batch_headers import read_marker
 from kcompact.log.directory import read_log
 from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.inflate import Buffers
+from kcompact.log.markers import read_marker
 from kcompact.log.transactions import PackedTable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
@@ -57,6 +56,7 @@ from kcompact.swap.identity import PartitionIdentity
 from tests.support import log_writer, metadata_log, mutants, txn_log
 from tests.support.both_readers import Readers, definition
 from tests.support.command_line import kcompact
+from tests.support.index_entries import aborted_txns, offset_entries, time_entries
 from tests.support.jobs import JOB
 from tests.support.machine_code import switched
 from tests.support.metadata_records import build_record
@@ -123,7 +123,6 @@ class Hostile:
             first_dirty_offset=chance.choice((0, 40, 1 << 32)),
             now_ms=mutants.T + chance.choice((-5, 0, 10**9)),
             delete_retention_ms=chance.choice((0, 1000, 2**63 - 1)),
-            kernel_hashes=True,
         )
         split = Split(
             log=LogFile.at(path),
@@ -161,7 +160,7 @@ class Hostile:
     # Indexes and snapshots
 
     def indexes(self, chance: random.Random) -> str:
-        """An `.index` or a `.timeindex`, strictly and tolerantly, and the same as if it were large."""
+        """An `.index` or a `.timeindex`, strictly and tolerantly, and the same as entry by entry."""
         is_offsets = chance.random() < 0.5
         entry_bytes = index.OFFSET_ENTRY_BYTES if is_offsets else index.TIME_ENTRY_BYTES
         parse: Callable[..., Any] = index.parse_offset_index if is_offsets else index.parse_time_index
@@ -174,9 +173,9 @@ class Hostile:
         base_offset = chance.choice((0, 0, 9, 2**63 - 1, 2**63 - 2**31))
         parse(data, base_offset=base_offset, file="", tolerant=True)
         found = _or_refused(lambda: list(parse(data, base_offset=base_offset, file="")))
-        with mock.patch.object(index, "LARGE_INDEX_BYTES", 2 * entry_bytes):
-            large = _or_refused(lambda: list(parse(data, base_offset=base_offset, file="")))
-        assert found == large, f"as a large index: {large}, not {found}"
+        definition = offset_entries if is_offsets else time_entries
+        expected = _or_refused(lambda: definition(data, base_offset=base_offset, file=""))
+        assert found == expected, f"{found}, not {expected}"
         if found is not None and is_offsets:
             index.lookup(found, base_offset + 5, base_offset=base_offset)
         elif found is not None:
@@ -184,12 +183,16 @@ class Hostile:
         return REFUSED if found is None else READ
 
     def txn_indexes(self, chance: random.Random) -> str:
-        """A `.txnindex`."""
+        """A `.txnindex`, and the same entry by entry."""
         count = chance.choice((0, 1, 2, 5))
         entries = [struct.pack(">hqqqq", 0, 7, at * 10, at * 10 + 5, at * 10 + 6) for at in range(count)]
         data = b"".join(entries)
         data = shuffled_entries(chance, data, 34) if chance.random() < 0.6 else any_damage(chance, data)
-        return _verdict(lambda: index.parse_txn_index(data, base_offset=chance.choice((0, 9)), file=""))
+        base_offset = chance.choice((0, 9))
+        found = _or_refused(lambda: list(index.parse_txn_index(data, base_offset=base_offset, file="")))
+        expected = _or_refused(lambda: aborted_txns(data, base_offset=base_offset, file=""))
+        assert found == expected, f"{found}, not {expected}"
+        return REFUSED if found is None else READ
 
     def snapshots(self, chance: random.Random) -> str:
         """A `.snapshot`, most with a right checksum and count."""

@@ -142,7 +142,7 @@ def table_of(data: bytes, *, base_offset: int = 0, end_offset: int = MAX_OFFSET)
 
 
 def headers_in(table: Table) -> list[Header]:
-    return [batch_headers.header_of_row(row)._replace(crc=0) for row in table]
+    return [batch_headers.header_of(row) for row in table.tolist()]
 
 
 def padded(value: int, more: int) -> bytes:

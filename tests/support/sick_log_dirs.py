@@ -25,12 +25,12 @@ from kcompact.format.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from kcompact.format.index import ABORTED_TXN_STRUCT
 from kcompact.format.properties import MetaProperties, encode_uuid
 from kcompact.kernels import libraries
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.broker_files import build_meta_properties, build_partition_metadata
 from tests.support.command_line import LOG0, LOG3, LOG6, flip, rewrite, running_broker, server_properties
+from tests.support.index_entries import ABORTED_TXN
 from tests.support.machine_code import without_machine_code
 from tests.support.metadata_records import MetadataRecord
 
@@ -292,7 +292,7 @@ def transaction_index_of_the_future_after_a_kill(log_dir: Path) -> Options:
 
 
 def with_new_entry(log_dir: Path) -> Options:
-    entry = ABORTED_TXN_STRUCT.pack(0x100, 1, 0, 1, 2)
+    entry = ABORTED_TXN.pack(0x100, 1, 0, 1, 2)
     (orders(log_dir) / LOG0.replace(".log", ".txnindex")).write_bytes(entry)
     return COMPACT
 

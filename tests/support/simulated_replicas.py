@@ -27,7 +27,7 @@ from kcompact.format.index import AbortedTxn
 from kcompact.format.names import Suffix
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.kernels import ABORT, COMMIT
-from kcompact.log.batch_headers import BatchHeader, read_marker
+from kcompact.log.markers import BatchHeader, read_marker
 from kcompact.log.producer_state import Producer, first_open_transaction_offset, replay
 from kcompact.plan.options import PlanOptions
 from tests.support import log_writer

@@ -24,7 +24,7 @@ from kcompact.format.index import AbortedTxn
 from kcompact.format.names import TopicPartition
 from kcompact.format.producer_snapshot import ProducerEntry
 from kcompact.kernels import ABORT, COMMIT
-from kcompact.log.batch_headers import BatchHeader, read_marker
+from kcompact.log.markers import BatchHeader, read_marker
 from kcompact.log.producer_state import replay
 from tests.support import log_writer
 from tests.support.log_writer import LogSpec, SegmentSpec

@@ -133,7 +133,7 @@ def load_everything() -> None:
     for module in pkgutil.walk_packages(kcompact.__path__, "kcompact."):
         if ".spark" not in module.name and not module.name.endswith(("__main__", "pytest_plugin")):
             importlib.import_module(module.name)
-    assert kernels.in_use()
+    kernels.library()
 
 
 def prepare_scene(scene: Scene, home: Path) -> None:

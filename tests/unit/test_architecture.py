@@ -13,6 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "kcompact"
 
 FOLDERS = [
+    {"values"},
     {"readable", "wording", "notes", "release"},
     {"errors"},
     {"host"},

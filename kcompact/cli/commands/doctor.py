@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcompact import kernels
 from kcompact.cli import options
 from kcompact.cli.output import streams
 
@@ -44,6 +43,7 @@ def command(
       kcompact doctor --broker-config server.properties /var/lib/kafka
       kcompact doctor --verify --json /data1/kafka /data2/kafka | jq .findings
     """
+    from kcompact import kernels
     from kcompact.doctor.examination import examine
     from kcompact.plan.walk import gravest_exit_code
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.errors import KcompactError
 from kcompact.host.machine import rare_collections
 from kcompact.notes import NoteCode
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.clean.held_back import HeldBack

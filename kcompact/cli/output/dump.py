@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format import legacy
-from kcompact.format.batch import Batch, Header, Record, read_records
+from kcompact.format.batch import Header, Record
 from kcompact.format.codec import Codec
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.messages.control_records import decode_quorum_record
-from kcompact.format.names import ANY_OFFSET, BOOTSTRAP_CHECKPOINT, parse_file_name, parse_metadata_snapshot_name
-from kcompact.kernels import ABORT, COMMIT
-from kcompact.log.batch_headers import marker_of
+from kcompact.format.names import BOOTSTRAP_CHECKPOINT, parse_file_name, parse_metadata_snapshot_name
+from kcompact.kernels import ABORT
 from kcompact.log.files import LogFile
-from kcompact.log.left_out import LeftOutParts
-from kcompact.log.past_damage import Unreadable, readable_batches, unreadable_records
+from kcompact.log.markers import marker_of
+from kcompact.log.past_damage import Unreadable
 from kcompact.log.segment_reader import batches
 from kcompact.readable import safe
+from kcompact.values import dataclass
 
 
 class Decoder(Protocol):
@@ -47,7 +46,6 @@ class LineForm:
     label: str
     file: LogFile
     with_batches: bool = True
-    with_records: bool = True
     print_data: bool = False
     as_json: bool = False
     decoder: Decoder | None = None
@@ -91,7 +89,7 @@ class LineForm:
         """
         try:
             marker = marker_of(record, header, position, file=self.label)
-            if marker.kind in (ABORT, COMMIT):
+            if marker.ends_transaction:
                 kind = "ABORT" if marker.kind == ABORT else "COMMIT"
                 return {"endTxnMarker": kind, "coordinatorEpoch": marker.coordinator_epoch}
             quorum = decode_quorum_record(marker.kind, record.value)
@@ -248,79 +246,6 @@ def _is_printable(content: str) -> bool:
 def compact(content: object) -> str:
     """Return fields, or a single value, as JSON in the way of Kafka's tools."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-
-
-# A log file
-
-
-class BatchRecords(NamedTuple):
-    """A batch, and those of its records that are listed."""
-
-    batch: Batch
-    records: Sequence[Record]
-
-    @property
-    def end_position(self) -> int:
-        """The position after the batch."""
-        return self.batch.position + self.batch.header.size_bytes
-
-
-def read_parts(
-    file: LogFile,
-    *,
-    with_records: bool = True,
-    offsets: range = ANY_OFFSET,
-    start_position: int = 0,
-    end_position: int | None = None,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-) -> Iterator[BatchRecords | Unreadable]:
-    """Yield the batches of a log file with their records, and what cannot be read, in the order of the file.
-
-    `offsets` are those that the log can have. Raises RefusedError, StorageError.
-    """
-    for part in readable_batches(
-        file,
-        base_offset=offsets.start,
-        end_offset=offsets.stop,
-        start_position=start_position,
-        end_position=end_position,
-        memory_bytes=memory_bytes,
-    ):
-        if isinstance(part, Unreadable):
-            yield part
-            continue
-        try:
-            records = read_records(part, file=str(file), memory_bytes=memory_bytes) if with_records else ()
-        except (CorruptBatchError, BatchTooLargeError) as problem:
-            yield unreadable_records(part, problem)
-            continue
-        yield BatchRecords(part, records)
-
-
-def dump_log(
-    form: LineForm, left_out: LeftOutParts, parts: Iterable[BatchRecords | Unreadable], *, is_filtered: bool = False
-) -> Iterator[str]:
-    """Yield the lines of the parts of one log file. The unreadable ones are added to `left_out`.
-
-    If they are filtered, there is a heading only if there are any.
-    """
-    heading = form.heading()
-    if not is_filtered:
-        yield heading
-        heading = ""
-    for part in parts:
-        if heading:
-            yield heading
-            heading = ""
-        if isinstance(part, Unreadable):
-            left_out.add(part)
-            yield form.unreadable_lines(part)
-            continue
-        batch = part.batch
-        if form.with_batches:
-            yield form.batch_line(batch.header, batch.position, is_valid=True)
-        for record in part.records:
-            yield form.record_line(batch.header, batch.position, record)
 
 
 def line(fields: Mapping[str, Any]) -> str:

@@ -15,13 +15,13 @@ import time
 from collections import Counter as Sums
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.cli.output import streams
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.cli.output.progress_bars import Bars

@@ -2,7 +2,7 @@
 
 The kernel fills in numbers and printable ASCII. The text between them comes from `dump`: each kind of line is made
 once, with a placeholder for each value, and cut there. `dump` also writes what the kernel leaves: markers, records with
-headers, batches of old formats, text that is not plain ASCII, and every line if the kernels are not used.
+headers, batches of old formats, and text that is not plain ASCII.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kcompact.kernels import (
     BASE_TIMESTAMP,
     CODEC_MASK,
     CONTROL_BIT,
+    CRC,
     DELETE_HORIZON_BIT,
     EPOCH,
     FIELD_BINARY,
@@ -41,6 +42,7 @@ from kcompact.kernels import (
     LINE_COLUMNS,
     LITERAL,
     LOG_APPEND_TIME_BIT,
+    MAGIC,
     MAX_TIMESTAMP,
     NUMBER,
     PLAIN,
@@ -53,10 +55,11 @@ from kcompact.kernels import (
     TRANSACTIONAL_BIT,
     Bytes,
     Column,
+    Mask,
     Table,
 )
 from kcompact.log.files import LogFile
-from kcompact.log.records import Mask, RecordRun
+from kcompact.log.records import RecordRun
 from kcompact.readable import MAX_SHOWN_CHARS
 
 _ANY_FILE = LogFile.at("")
@@ -111,10 +114,9 @@ class RunLines:
     """Writes the lines of runs, of one log after the other."""
 
     def __init__(self) -> None:
-        self._by_kernel = kernels.in_use()
         self._programs: dict[LineForm, _Program | None] = {}
         """The programs of each form, whatever the log."""
-        self._out = np.empty(_OUT_BYTES if self._by_kernel else 0, np.uint8)
+        self._out = np.empty(_OUT_BYTES, np.uint8)
 
     def of(self, form: LineForm, run: RecordRun, chosen: Mask | None = None) -> Iterator[bytes | memoryview]:
         """Yield pieces of the lines of a run. A piece is valid until the next one.
@@ -123,7 +125,7 @@ class RunLines:
         marker that is too short.
         """
         rows, is_batch = _lines(run, chosen, with_batches=form.with_batches)
-        program = self._program_of(form) if self._by_kernel else None
+        program = self._program_of(form)
         if program is None:
             for start in range(0, len(rows), _MOST_DEFINED):
                 yield from _defined(form, run, rows, is_batch, start, start + _MOST_DEFINED)
@@ -163,15 +165,14 @@ class RunLines:
 def _kinds(form: LineForm, run: RecordRun, rows: Column, is_batch: Mask, program: _Program) -> Bytes:
     """Return the kind of each line."""
     of_batch = program.kind_of_attributes[run.table[:, ATTRIBUTES] & _ATTRIBUTES]
-    of_batch[run.magic != 2] = _BY_DEFINITION
+    of_batch[run.table[:, MAGIC] != 2] = _BY_DEFINITION
     records = rows[~is_batch]
     attributes = run.batch_column(ATTRIBUTES)[records]
     key = _field_kinds(run.data, records, run.key_start, run.key_size, is_raw="key" in program.raw_fields)
     value = _field_kinds(run.data, records, run.value_start, run.value_size, is_raw="payload" in program.raw_fields)
     of_record = _record_kind(attributes & LOG_APPEND_TIME_BIT != 0, key, value)
-    is_unusual = (
-        (run.headers_count[records] > 0) | (attributes & CONTROL_BIT != 0) | (run.magic[run.batch[records]] != 2)
-    )
+    is_unusual = (run.headers_count[records] > 0) | (attributes & CONTROL_BIT != 0)
+    is_unusual |= run.batch_column(MAGIC)[records] != 2
     is_unusual |= (key == FIELD_UNDECIDED) | (value == FIELD_UNDECIDED)
     if _shows_data(form) and not form.as_json:  # A byte becomes two characters at most.
         is_unusual |= 2 * np.maximum(run.key_size, run.value_size)[records] > MAX_SHOWN_CHARS
@@ -240,7 +241,7 @@ def _batch_values(run: RecordRun) -> Table:
             *(table[:, BASE_OFFSET], table[:, LAST_OFFSET], table[:, RECORDS_COUNT], base_sequence),
             *(np.where(base_sequence < 0, -1, last_sequence), table[:, PRODUCER_ID], table[:, PRODUCER_EPOCH]),
             *(table[:, EPOCH], table[:, BASE_TIMESTAMP], table[:, POSITION] + run.start_position),
-            *(table[:, MAX_TIMESTAMP], table[:, SIZE], run.magic, run.crc),
+            *(table[:, MAX_TIMESTAMP], table[:, SIZE], table[:, MAGIC], table[:, CRC]),
         )
     )
 

@@ -23,7 +23,8 @@ from kcompact.readable import printable_text, time
 
 if TYPE_CHECKING:
     from kcompact.cli.output.field_decoder import FieldDecoder
-    from kcompact.log.records import Mask, RecordRun
+    from kcompact.kernels import Mask
+    from kcompact.log.records import RecordRun
     from kcompact.views.parts import Cell
 
 _DECODED_TYPES: dict[str, type[str] | type[int] | type[float]] = {"int": int, "long": int, "double": float}

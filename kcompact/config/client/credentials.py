@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kcompact.config.client.tokens import TOKEN_SECRETS, TokenSource, token_source
 from kcompact.errors import ConfigError
+from kcompact.values import dataclass
 
 # The value of `sasl.jaas.config`
 

@@ -6,7 +6,7 @@ import os
 import ssl
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from kcompact.config.client.credentials import SASL_SECRETS, Credentials, holds_password, parse_credentials
@@ -18,6 +18,7 @@ from kcompact.format.java_values import read_integer, trimmed
 from kcompact.format.text_lines import INT_MAX
 from kcompact.notes import Note, NoteCode
 from kcompact.readable import closest, shell_word, shown
+from kcompact.values import dataclass
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SECRETS = SSL_SECRETS | SASL_SECRETS

@@ -23,7 +23,7 @@ import re
 import ssl
 import struct
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from kcompact.errors import ConfigError
 from kcompact.host.installation import how_to_add
 from kcompact.log.files import read_file
 from kcompact.readable import shell_word
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates

@@ -12,7 +12,7 @@ import base64
 import json
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus, unquote, urlsplit
@@ -22,6 +22,7 @@ from kcompact.errors import ClusterUnreachableError, ConfigError
 from kcompact.format.java_values import read_double, read_integer
 from kcompact.host.machine import clock_ms
 from kcompact.log.files import read_file
+from kcompact.values import dataclass
 
 _ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT = "sasl.oauthbearer.client.credentials.client"

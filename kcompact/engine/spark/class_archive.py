@@ -26,7 +26,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import kcompact
@@ -35,6 +34,7 @@ from kcompact.engine.spark.scratch import try_lock
 from kcompact.format.checksum import crc32c
 from kcompact.host.machine import clock_ms
 from kcompact.host.user_directories import cache_directory
+from kcompact.values import dataclass
 
 MAKING_S = 300.0
 FAILED_MS = 86_400_000

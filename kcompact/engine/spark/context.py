@@ -17,7 +17,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from kcompact.engine.spark.master import check_prerequisites, is_local
 from kcompact.engine.spark.scratch import private_directory
 from kcompact.errors import RefusedError
 from kcompact.host.process_end import undone_at_abrupt_end
+from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext

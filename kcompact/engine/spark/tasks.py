@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcompact import __version__, kernels
+from kcompact import __version__
 from kcompact.bucket.scratch import use_scratch_in
 from kcompact.clean.job import ScanJob, Split, WriteTask
 from kcompact.clean.staged_files import StagingDirectory
@@ -27,7 +27,7 @@ from kcompact.errors import EngineError, KcompactError, ScratchDamagedError
 from kcompact.failures import as_failure
 from kcompact.host.machine import available_cores, default_memory_bytes
 from kcompact.host.throttle import Pace, Throttle
-from kcompact.kernels.machine_code import VARIABLE, library_sha256
+from kcompact.kernels.machine_code import library_sha256
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -40,7 +40,7 @@ BETWEEN_PROCESSES = "a value that Spark passed between two processes"
 
 
 class Package(NamedTuple):
-    """A version of kcompact, and the SHA-256 of its machine code; None if the kernels are not used."""
+    """A version of kcompact, and the SHA-256 of its machine code; another version may have none."""
 
     version: str
     machine_code: str | None
@@ -48,7 +48,7 @@ class Package(NamedTuple):
     @classmethod
     def of_this_process(cls) -> Package:
         """Raises KernelsUnavailableError if the machine code cannot be loaded."""
-        return cls(__version__, library_sha256() if kernels.in_use() else None)
+        return cls(__version__, library_sha256())
 
     def __str__(self) -> str:
         code = "no machine code" if self.machine_code is None else f"machine code {self.machine_code[:12]}"
@@ -57,22 +57,12 @@ class Package(NamedTuple):
 
 def check_worker(driver: Package) -> None:
     """Raise EngineError if this worker does not run the driver's package, KernelsUnavailableError as above."""
-    worker = Package(__version__, None if driver.machine_code is None else library_sha256())
+    worker = Package(__version__, library_sha256())
     if worker != driver:
         raise EngineError(
             problem=f"a worker has {worker}, the driver has {driver}",
             hint="Install the same kcompact on the driver and on all workers.",
         )
-
-
-def follow_driver(driver: Package) -> None:
-    """Let kernels or definitions do the work of this worker, as the driver does. Raises as `check_worker`.
-
-    On a cluster the environment of the driver does not reach the workers. Without the driver's kernels nothing has
-    compared those of the worker, or they may not load.
-    """
-    check_worker(driver)
-    os.environ[VARIABLE] = "off" if driver.machine_code is None else "auto"
 
 
 def _opened(data: bytes) -> Any:
@@ -145,7 +135,7 @@ class Shipped(NamedTuple):
         The package comes first and alone: another version may not be able to read the rest.
         """
         (version, machine_code, *_), rest = opened(data, source=BETWEEN_PROCESSES)  # A later version may say more.
-        follow_driver(Package(version, machine_code))
+        check_worker(Package(version, machine_code))
         shipped: Shipped = _opened(rest)
         return shipped
 
@@ -321,7 +311,7 @@ def run_whole_tasks(package: bytes, results: Any, tasks: Iterable[Sequence[tuple
 
 def _run_whole_task(package: bytes, data: bytes) -> bytes:
     try:
-        follow_driver(opened(package, source=BETWEEN_PROCESSES))
+        check_worker(opened(package, source=BETWEEN_PROCESSES))
         task: WholeTask = _opened(data)
     except KcompactError as problem:
         return sealed((None, problem))

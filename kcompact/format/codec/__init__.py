@@ -27,16 +27,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from kcompact.errors import BatchTooLargeError, CorruptBatchError
 from kcompact.format.codec import gzip, lz4, snappy, zstd
 from kcompact.format.codec.stream import DamagedStreamError, InflatedBytes, TooLongError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES, most_batch_bytes
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 Sizes = TypeVar("Sizes", int, "npt.NDArray[np.int64]")
 

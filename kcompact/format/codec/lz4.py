@@ -9,9 +9,9 @@ flags say so. All checksums are xxHash-32; the header has only one byte of it. B
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kcompact.format.codec.stream import DamagedStreamError, InflatedBytes, call_library, take
+from kcompact.values import dataclass
 
 _MAGIC = bytes.fromhex("04224d18")
 _STORED_BIT = 0x80000000

@@ -13,8 +13,6 @@ members of a classic group; KIP-98 (transactions), KIP-932 (share groups).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kcompact.format.messages.consumer_offsets import CONSUMER_OFFSETS_RECORDS, GROUP_METADATA, with_members_decoded
 from kcompact.format.messages.schema import (
     INT8,
@@ -33,6 +31,7 @@ from kcompact.format.messages.schema import (
     struct,
 )
 from kcompact.format.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcompact.values import dataclass
 
 _SHORT_BYTES = 2
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import base64
 import struct as pack
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import groupby
@@ -33,6 +32,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from kcompact.errors import UnsupportedError
 from kcompact.format.batch import java_string
+from kcompact.values import dataclass
 
 Value: TypeAlias = "int | float | str | list[Value] | dict[str, Value] | None"
 Fields: TypeAlias = dict[str, Any]

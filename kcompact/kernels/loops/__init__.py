@@ -36,7 +36,6 @@ from kcompact.kernels.loops.filter import join_pieces as join_pieces
 from kcompact.kernels.loops.headers import parse_batches as parse_batches
 from kcompact.kernels.loops.headers import read_batches as read_batches
 from kcompact.kernels.loops.headers import scan_headers as scan_headers
-from kcompact.kernels.loops.headers import sum_batches as sum_batches
 from kcompact.kernels.loops.indexes import index_entries as index_entries
 from kcompact.kernels.loops.inflate import inflate_batches as inflate_batches
 from kcompact.kernels.loops.keys import merge_keys as merge_keys

@@ -39,7 +39,7 @@ def _inside(data, start, size):
 def hash_record_keys(data: Bytes, columns: Table, rows: npt.NDArray[np.int64], k0: int, k1: int, keys: Table) -> None:
     """columns i64[9, m], rows i64[n] -> columns KEY_HIGH and KEY_LOW of keys i64[n, >= 2]: the hash of each key.
 
-    No row has a null key. Definition: `compare.contents.key_hashes`.
+    No row has a null key. Definition: `clean.stages.key_hash`.
     """
     for number in range(rows.shape[0]):
         row = rows[number]
@@ -80,7 +80,7 @@ def hash_record_contents(
 ) -> None:
     """columns i64[9, m], rows i64[n] -> hashes i64[n]: of timestamp, key, value and headers of each record.
 
-    Definition: `compare.contents.content_hashes`.
+    Two records have the same hash exactly if these are the same, with headers as they are encoded.
     """
     for number in range(rows.shape[0]):
         row = rows[number]

@@ -230,7 +230,7 @@ def filter_batches(
     out_position: int,
     outcomes: Table,
 ) -> int:
-    """table i64[m, 16], survivors u8[records / 8], scratch i64[>= records of a batch, 4] -> the new end of `out`.
+    """table i64[m, 18], survivors u8[records / 8], scratch i64[>= records of a batch, 4] -> the new end of `out`.
 
     Decides about the batches [first, end) without the flag DECIDED and fills their rows of outcomes i64[m, 12].
     Batches that are encoded again are written to `out`, from `out_position` on: the whole batch, or only its records if

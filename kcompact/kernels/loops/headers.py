@@ -1,4 +1,4 @@
-"""Reads the header of a batch; kernels that fill tables of batches, from memory or from a file, and sum them up."""
+"""Reads the header of a batch; kernels that fill tables of batches, from memory or from a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from kcompact.kernels.columns import (
     BASE_SEQUENCE,
     BASE_TIMESTAMP,
     CODEC_MASK,
-    CONTROL_BIT,
+    CRC,
     DAMAGED,
-    DELETE_HORIZON_BIT,
     DONE,
     EPOCH,
     FLAGS,
@@ -24,6 +23,7 @@ from kcompact.kernels.columns import (
     KNOWN_BITS,
     LAST_OFFSET,
     LEGACY,
+    MAGIC,
     MAX_OFFSET,
     MAX_TIMESTAMP,
     POSITION,
@@ -35,7 +35,6 @@ from kcompact.kernels.columns import (
     SECTION_START,
     SIZE,
     SMALL_BATCH_BYTES,
-    TRANSACTIONAL_BIT,
 )
 from kcompact.kernels.loops.checksum import crc32c
 from kcompact.kernels.loops.memory import load_be16, load_be32, load_be64, loop, read_from_file
@@ -80,6 +79,8 @@ def read_header(buffer, position, row):
     row[SECTION_START] = position + HEADER_BYTES
     row[SECTION_END] = position + length + 12
     row[FLAGS] = 0
+    row[MAGIC] = 2
+    row[CRC] = np.uint32(load_be32(buffer, position + 17))
     return DONE
 
 
@@ -111,7 +112,7 @@ def _parse_loaded(buffer, loaded, size, end_offset, table, count, position, reco
         if -1 < row[EPOCH] < epoch:
             code = DAMAGED
             break
-        if crc32c(buffer, position + 21, end) != np.uint32(load_be32(buffer, position + 17)):
+        if crc32c(buffer, position + 21, end) != row[CRC]:
             code = DAMAGED
             break
         if row[ATTRIBUTES] & ~KNOWN_BITS:
@@ -130,7 +131,7 @@ def _parse_loaded(buffer, loaded, size, end_offset, table, count, position, reco
 def parse_batches(
     buffer: Bytes, size: int, base_offset: int, end_offset: int, epoch: int, table: Table
 ) -> tuple[int, int, int, int]:
-    """buffer u8[>= size] -> table i64[m, 16], and (batches, bytes that they fill, greatest epoch, code).
+    """buffer u8[>= size] -> table i64[m, 18], and (batches, bytes that they fill, greatest epoch, code).
 
     Checks each batch: the checksum; all bits of the attributes are known; offsets rise and are in [base_offset,
     end_offset); leader epochs do not fall below `epoch`. Returns FULL if the table ends before the batches. Returns
@@ -173,18 +174,21 @@ def read_batches(
 
 
 @loop
-def scan_headers(descriptor: int, start: int, end: int, scratch: Bytes, table: Table) -> tuple[int, int, int]:
-    """scratch u8[>= 61] -> table i64[m, 16], and (batches, position after them, code).
+def scan_headers(
+    descriptor: int, start: int, until: int, end: int, scratch: Bytes, table: Table
+) -> tuple[int, int, int]:
+    """scratch u8[>= 61] -> table i64[m, 18], and (batches, position after them, code).
 
     Reads only the headers of an open file; small batches are read together, as many as fit `scratch`. The column
-    POSITION holds positions in the file. Returns FULL if the table ends before the batches: the caller calls again from
-    the returned position. Returns DAMAGED also for a batch that ends after `end`. Definition:
-    `log.segment_reader.headers`.
+    POSITION holds positions in the file. Returns FULL at the first batch from position `until` on, and if the table
+    ends before the batches: the caller calls again from the returned position. Bytes behind the first header from
+    `until` on are not looked at. Returns DAMAGED also for a batch that ends after `end`. Definition:
+    `log.batch_headers.header_tables`.
     """
     position, count = start, 0
     window = held = size = 0
     while position < end:
-        if count == table.shape[0]:
+        if count == table.shape[0] or position >= until:
             return count, position, FULL
         if position + HEADER_BYTES > end:
             return count, position, DAMAGED
@@ -217,23 +221,3 @@ def hold_header(descriptor, scratch, position, end, window, held, size):
         return window, held
     wanted = scratch.shape[0] if size < SMALL_BATCH_BYTES else HEADER_BYTES
     return position, read_from_file(descriptor, scratch, 0, min(wanted, end - position), position)
-
-
-@loop
-def sum_batches(table: Table, count: int) -> tuple[int, int, int, int, int, int]:
-    """The first `count` rows of table i64[m, 16] -> (records, batches without records, control batches, transactional
-    batches, batches with a delete horizon, largest max timestamp).
-
-    Without rows the last is the least integer. Definition: `inspect.contents.BatchCounter`.
-    """
-    records = empty = control = transactional = horizon = 0
-    largest = np.iinfo(np.int64).min
-    for number in range(min(count, table.shape[0])):
-        attributes, records_count = table[number, ATTRIBUTES], table[number, RECORDS_COUNT]
-        records += records_count
-        empty += records_count == 0
-        control += attributes & CONTROL_BIT != 0
-        transactional += attributes & TRANSACTIONAL_BIT != 0
-        horizon += attributes & DELETE_HORIZON_BIT != 0
-        largest = max(largest, table[number, MAX_TIMESTAMP])
-    return records, empty, control, transactional, horizon, largest

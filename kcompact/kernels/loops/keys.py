@@ -134,7 +134,7 @@ def scan_keys(
     keys: Table,
     counts: Table,
 ) -> tuple[int, int]:
-    """table i64[m, 16], keys i64[>= records, 7 or 8], counts i64[6, 2] -> (keyed, code).
+    """table i64[m, 18], keys i64[>= records, 7 or 8], counts i64[6, 2] -> (keyed, code).
 
     Reads and checks every record of the batches [first, end) and adds it to the counts of its class. A record with a
     key that a `read_committed` reader sees becomes a row of `keys`, with the reference `record_ref + (row << 2 | kind)`
@@ -210,9 +210,9 @@ def merge_keys(
 ) -> int:
     """keys i64[>= rows, 7 or 8] -> the number of different keys, which are moved to the front, in the order of runs.
 
-    Definition: `keys.rows.merged`. As `mark_latest`: the rows are sorted by `run_bits` bits of KEY_LOW below the
-    highest `used_bits`, which are the same in all rows, into runs that fit the processor's cache. In a run a hash
-    table with open addressing holds for each key the row that all its rows are added to.
+    Definition: `tests.support.key_definitions.merged`. As `mark_latest`: the rows are sorted by `run_bits` bits of
+    KEY_LOW below the highest `used_bits`, which are the same in all rows, into runs that fit the processor's cache. In
+    a run a hash table with open addressing holds for each key the row that all its rows are added to.
     Scratch: starts i64[2^run_bits + 2], dealt like keys, slots i32[a power of two above 2 rows].
     """
     runs = 1 << run_bits

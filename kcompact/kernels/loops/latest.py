@@ -27,9 +27,9 @@ def mark_latest(
 ) -> None:
     """hash_high, hash_low u64[n], record_refs i64[n] ascending -> is_latest u8[n]: 0 where a row is superseded.
 
-    Definition: `clean.offset_map.latest`. The rows are sorted by hash into runs that fit the processor's cache. Each
-    run is read from its newest record to its oldest. A hash table with open addressing holds, for each key, the row of
-    its newest record that is in the map.
+    Definition: `tests.support.definitions.defined_latest`. The rows are sorted by hash into runs that fit the
+    processor's cache. Each run is read from its newest record to its oldest. A hash table with open addressing holds,
+    for each key, the row of its newest record that is in the map.
     Scratch: starts i64[2^b + 2] for 2^b runs, dealt u64[n, 2], order i64[n], table i32[a power of two above 2n].
     """
     n = record_refs.shape[0]

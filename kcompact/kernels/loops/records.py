@@ -161,7 +161,7 @@ def scan_records(
     hash_low: npt.NDArray[np.uint64],
     record_refs: npt.NDArray[np.int64],
 ) -> tuple[int, int, int, int, int, int]:
-    """table i64[m, 16], outputs [>= records] -> (keyed, unkeyed, tombstones, control, bytes of record headers, code).
+    """table i64[m, 18], outputs [>= records] -> (keyed, unkeyed, tombstones, control, bytes of record headers, code).
 
     Reads and checks every record of the batches [first, end). For each record with a key in a data batch, outputs its
     SipHash-1-3-128 and its reference, `record_ref + (row << 1 | in_map)`. Unkeyed records and keyed tombstones are
@@ -212,7 +212,7 @@ def scan_records(
 def verify_records(
     buffer: Bytes, inflated: Bytes, table: Table, first: int, end: int, found: Table
 ) -> tuple[int, int, int]:
-    """table i64[m, 16], found i64[m, 3] -> (batches done, records, code).
+    """table i64[m, 18], found i64[m, 3] -> (batches done, records, code).
 
     Reads and checks every record of the batches [first, end) and stops at the first malformed batch. A row of `found`
     holds the number of tombstones, which have a key, the number of records without a key, and the greatest timestamp of
@@ -257,7 +257,7 @@ def verify_records(
 def record_columns(
     buffer: Bytes, inflated: Bytes, table: Table, first: int, end: int, inflated_start: int, columns: Table
 ) -> tuple[int, int, int]:
-    """table i64[m, 16], columns i64[9, n] -> (batches done, records, code).
+    """table i64[m, 18], columns i64[9, n] -> (batches done, records, code).
 
     Reads and checks every record of the batches [first, end) and stops at the first malformed batch, or at the first
     whose records do not fit the columns (FULL). Positions in inflated sections are counted from `inflated_start`.

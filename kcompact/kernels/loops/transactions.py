@@ -95,7 +95,7 @@ def _kind_of(buffer, row):
 
 @loop
 def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
-    """table i64[m, 16] -> found i64[n, 4], and (batches, code).
+    """table i64[m, 18] -> found i64[n, 4], and (batches, code).
 
     Copies what decides about transactions from each transactional and each control batch. FULL if `found` ends before
     the batches. Definition: `log.transactions.of_headers`.
@@ -120,7 +120,7 @@ def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
 def scan_transactions(
     descriptor: int, start: int, end: int, scratch: Bytes, row: Table, found: Table
 ) -> tuple[int, int, int]:
-    """scratch u8[>= 61], row i64[1, 16] -> found i64[n, 4], and (batches found, position, code).
+    """scratch u8[>= 61], row i64[1, 18] -> found i64[n, 4], and (batches found, position, code).
 
     The same for the batches of an open file. Of a batch whose records do not matter, only the header is needed; small
     batches are read together, as many as fit `scratch`. Returns FULL if `found` ends before the batches: the caller
@@ -171,13 +171,12 @@ def scan_transactions(
 
 @loop
 def follow_transactions(batches: Table, producers: Column, start_offset: int, state: Table, markers: Table) -> int:
-    """batches i64[n, 4], producers i64[n] -> state i64[p + 1, 5], markers i64[m, 6], and (markers, code).
+    """batches i64[n, 4], producers i64[n] -> state i64[p, 5], markers i64[m, 6], and (markers, code).
 
-    `producers` are the numbers of the producers, below p. Batches that end below `start_offset` are passed over.
-    Definition: `log.transaction_index.Transactions.abort_markers`.
+    `producers` are the numbers of the producers, from 1 on and below p. Batches that end below `start_offset` are
+    passed over. Definition: `tests.support.definitions.DefinedTransactions`.
     """
-    count = 0
-    ring = state.shape[0] - 1
+    count, ring = 0, 0
     for number in range(batches.shape[0]):
         offset, kind = batches[number, TXN_BASE_OFFSET], batches[number, TXN_KIND]
         if batches[number, TXN_PRODUCER_ID] < 0 or batches[number, TXN_LAST_OFFSET] < start_offset:
@@ -220,7 +219,7 @@ def judge_entries(markers: Table, entries: Table, start_offset: int) -> int:
     """markers i64[m, 6], entries i64[n, 4] -> (code).
 
     DAMAGED if the entries of a `.txnindex` contradict the markers of its segment.
-    Definition: `log.transaction_index.contradictions`.
+    Definition: `tests.support.definitions.defined_contradictions`.
     """
     number, count = 0, entries.shape[0]
     for each in range(markers.shape[0]):
@@ -261,7 +260,7 @@ def decide_transactions(
 
     `entries`, i64[m, 4], are the aborted transactions in the order of their first offsets; those before `next_entry`
     have begun. `producers` and `entry_producers` are the numbers of the producers, below p. `kept` receives the numbers
-    of the entries that stay. Definition: `clean.transactions.TransactionTracker`.
+    of the entries that stay. Definition: `tests.support.definitions.DefinedTracker`.
     """
     count = 0
     for number in range(batches.shape[0]):

@@ -11,7 +11,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +40,7 @@ from kcompact.swap.copy.files import UnfinishedCopy
 from kcompact.swap.copy.marker import Record, file_states
 from kcompact.swap.copy.output import SHARED_BLOCKS, Output
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.values import dataclass
 
 _SHARED = ""
 """The name of what the directories of a log directory share. It has the key of the log directory."""

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from kcompact.bucket.mirror import MIRROR
@@ -33,6 +32,7 @@ from kcompact.log.files import FileIdentity, require_regular
 from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.steps import DELETED, SWAP
+from kcompact.values import dataclass
 
 LOG_DIR_FILES = (
     *OFFSET_CHECKPOINTS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,16 @@ from kcompact.format.checksum import crc32c
 from kcompact.format.index import MAX_RELATIVE_OFFSET, build_txn_index
 from kcompact.format.names import MAX_OFFSET, Suffix, parse_file_name
 from kcompact.host.descriptors import closed_after
-from kcompact.log.batch_runs import runs_and_batches
 from kcompact.log.files import FileIdentity, LogFile, open_regular
 from kcompact.log.index_files import build_indexes
+from kcompact.log.segment_reader import verified_runs
 from kcompact.log.segments import Segment
-from kcompact.log.transaction_index import Transactions, aborted_by_markers
-from kcompact.log.transactions import read_transactions
+from kcompact.log.transaction_index import Transactions
+from kcompact.log.transactions import read_transaction_tables
 from kcompact.swap.attributes import copy_status, modified_ns
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.steps import Remove, RemoveDir, Rename
+from kcompact.values import dataclass
 
 _COPY_BYTES = 16 << 20
 """A request to stop is looked at after this many bytes."""
@@ -106,7 +107,7 @@ def _build_missing_indexes(directory: OpenDirectory, *, interval_bytes: int) -> 
         log = LogFile.at(f"/proc/self/fd/{directory.fd()}/{name}")
         with open_regular(directory.path / name, dir_fd=directory.fd()) as opened:
             end_position = opened.size_bytes
-            aborted = aborted_by_markers(transactions, read_transactions(log, end_position=end_position))
+            aborted = transactions.entries(read_transaction_tables(log, end_position=end_position))
             if log.with_suffix(Suffix.INDEX).name in present:
                 continue
             offset_index, time_index = build_indexes(log, interval_bytes=interval_bytes)
@@ -131,7 +132,7 @@ def _require_whole(target: OpenDirectory, growing: Segment) -> None:
     limit = min(MAX_OFFSET, growing.base_offset + MAX_RELATIVE_OFFSET + 1)
     held = LogFile.at(f"/proc/self/fd/{target.fd()}/{growing.log_name}")
     try:
-        for _ in runs_and_batches(held, base_offset=0, end_offset=limit, end_position=growing.size_bytes):
+        for _ in verified_runs(held, base_offset=0, end_offset=limit, end_position=growing.size_bytes):
             pass
     except CorruptBatchError as problem:
         raise LogChangedError(path=path, problem=f"the source was changed while it was copied: {problem}") from None

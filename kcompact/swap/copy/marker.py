@@ -11,7 +11,6 @@ import os
 import shutil
 import stat
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
+from kcompact.values import dataclass
 
 MARKER = ".kcompact-copy"
 VERSION = 3

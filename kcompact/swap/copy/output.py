@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -55,6 +54,7 @@ from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_in, made_without_links
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.steps import Remove, RemoveDir, Rename, SyncDir
+from kcompact.values import dataclass
 
 SHARED_BLOCKS = 16
 """Blocks for the small files of an output, those that it begins with and those that it ends with."""

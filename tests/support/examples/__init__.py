@@ -21,12 +21,13 @@ from pathlib import Path
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.format.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, Header, sealed
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, build_offset_checkpoint
-from kcompact.format.index import TIME_ENTRY_BYTES, TIME_ENTRY_STRUCT, IndexBuilder
+from kcompact.format.index import TIME_ENTRY_BYTES, IndexBuilder
 from kcompact.format.names import TopicPartition, index_name, log_name, snapshot_name, time_index_name
 from kcompact.format.producer_snapshot import ENTRY_BYTES, ProducerEntry
 from kcompact.format.properties import encode_uuid
 from tests.support import log_dsl, log_writer, metadata_log, reference_cleaner
 from tests.support.broker_files import build_snapshot
+from tests.support.index_entries import TIME_ENTRY
 from tests.support.metadata_records import MetadataRecord
 
 HERE = Path(__file__).parent
@@ -226,9 +227,9 @@ def _write_padded(path: Path, entries: bytes, size_bytes: int | None) -> None:
 
 def _filled(entries: bytes, size_bytes: int) -> bytes:
     """Return a time index of this size, with more entries before the first one."""
-    timestamp, relative_offset = TIME_ENTRY_STRUCT.unpack(entries[:TIME_ENTRY_BYTES])
+    timestamp, relative_offset = TIME_ENTRY.unpack(entries[:TIME_ENTRY_BYTES])
     count = (size_bytes - len(entries)) // TIME_ENTRY_BYTES
-    more = (TIME_ENTRY_STRUCT.pack(timestamp - count + number, relative_offset) for number in range(count))
+    more = (TIME_ENTRY.pack(timestamp - count + number, relative_offset) for number in range(count))
     return b"".join(more) + entries
 
 

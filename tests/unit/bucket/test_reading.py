@@ -21,6 +21,7 @@ from kcompact.bucket.path import BucketPath
 from kcompact.errors import CleaningAbortedError, CorruptCheckpointError, LogChangedError
 from kcompact.format.batch import Record, build
 from kcompact.format.sealed_json import sealed, unsealed
+from kcompact.log.batch_headers import header_at, header_tables, mean_batch_bytes
 from kcompact.log.files import LogFile, files_in
 from kcompact.plan.discovery import find_partitions
 from tests.support import replica_logs
@@ -303,6 +304,22 @@ def test_a_header_is_read_without_its_segment(store: Store) -> None:
     mirrored = MIRROR.file(file.path)  # type: ignore[arg-type]
     assert mirrored is not None
     assert mirrored.present_bytes == mirrored_file.BLOCK_BYTES
+
+
+@pytest.mark.parametrize("batch_bytes", [200, 10_000, 3 * MIB])
+def test_the_first_batches_are_read_without_the_others(batch_bytes: int, store: Store) -> None:
+    count = 40 * MIB // batch_bytes
+    batch = build([Record(0, 0, b"k", os.urandom(batch_bytes - 70))])
+    store.put("large-0/00000000000000000000.log", b"".join(n.to_bytes(8, "big") + batch[8:] for n in range(count)))
+    file = files_in(MIRROR.mirrored(store.address("large-0"))).file("00000000000000000000.log")
+    late = count * 7 // 8
+    assert (header_at(file, 0).base_offset, header_at(file, late * len(batch)).base_offset) == (0, late)
+    assert mean_batch_bytes([(file, count * len(batch))]) == len(batch)
+    mirrored = MIRROR.file(file.path)  # type: ignore[arg-type]
+    assert mirrored is not None
+    # At most two blocks for each of three readings, and pieces for the 16 headers of large batches.
+    assert mirrored.present_bytes <= (6 * mirrored_file.BLOCK_BYTES if batch_bytes < MIB else 40 * MIB)
+    assert sum(map(len, header_tables(file))) == count
 
 
 def test_the_scratch_keeps_only_so_much(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,7 @@ from kcompact.log.inflate import Buffers
 from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
 
-CLEANING = replace(
-    JOB,
-    upper_bound_offset=3,
-    kernel_hashes=True,
-)
+CLEANING = replace(JOB, upper_bound_offset=3)
 
 
 def scan(directory: Path) -> None:

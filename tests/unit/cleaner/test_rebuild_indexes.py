@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from kcompact.plan.partition import plan_partition
 from kcompact.plan.walk import PlannedPartition
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
-from tests.support.machine_code import switch
+from tests.support.machine_code import switched
 from tests.support.wrong_indexes import LIES, tell
 
 HEAD = (
@@ -106,8 +107,9 @@ def outcome(directory: Path, spec: LogSpec, output: Path, *, rebuild_indexes: bo
 
 
 @pytest.fixture(params=["kernels", pytest.param("definition", marks=pytest.mark.slow)])
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=request.param == "kernels"))
+def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    with switched(compiled=request.param == "kernels"):
+        yield
 
 
 @pytest.mark.long

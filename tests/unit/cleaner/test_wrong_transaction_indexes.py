@@ -19,7 +19,7 @@ from kcompact.plan.partition import plan_partition
 from tests.support import log_dsl, log_writer
 from tests.support.committed_view import committed_view
 from tests.support.copies import read_files
-from tests.support.machine_code import switch
+from tests.support.machine_code import switched
 from tests.support.parameters import one_in
 from tests.support.wrong_transaction_indexes import ENTRY, SPEC, WRONG
 
@@ -51,7 +51,7 @@ def test_sound_indexes_are_not_refused(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [name for name, wrong in WRONG.items() if not wrong.is_harmless])
-def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path) -> None:
     path = WRONG[wrong].apply(directory)
     before = read_files(directory)
     ways = (
@@ -60,8 +60,7 @@ def test_a_wrong_index_is_refused(wrong: str, directory: Path, tmp_path: Path, m
         (CleanOptions(output=tmp_path / "out"), True),
     )
     for options, compiled in ways:
-        monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
-        with pytest.raises(CorruptDataError, match=WRONG[wrong].message) as refused:
+        with switched(compiled=compiled), pytest.raises(CorruptDataError, match=WRONG[wrong].message) as refused:
             clean(directory, options)
         assert refused.value.exit_code == 3
         assert refused.value.file == str(path)

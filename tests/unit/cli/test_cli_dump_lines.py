@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cli.output.dump import BatchRecords, LineForm, read_parts
-from kcompact.format.batch import Record, build
+from kcompact.cli.output.dump import LineForm
+from kcompact.format.batch import Record, build, read_records
 from kcompact.log.files import LogFile
+from kcompact.log.segment_reader import batches
 from tests.support.command_line import ROOT, kcompact
 
 LEGACY = ROOT / "fixtures/logs/legacy/before/archive-0/00000000000000000000.log"
@@ -47,11 +48,10 @@ def test_a_wrapper_that_is_cut_off_before_its_records_are_printed(size_bytes: in
     path = tmp_path / LEGACY.name
     path.write_bytes(LEGACY.read_bytes())
     file = LogFile.at(path)
-    (wrapper,) = read_parts(file, start_position=272, end_position=381)
-    assert isinstance(wrapper, BatchRecords)
+    (wrapper,) = batches(file, start_position=272, end_position=381)
+    record = read_records(wrapper, file=LEGACY.name)[0]
     os.truncate(path, size_bytes)
-    header, position = wrapper.batch.header, wrapper.batch.position
-    fields = LineForm(label="log", file=file).record_fields(header, position, wrapper.records[0])
+    fields = LineForm(label="log", file=file).record_fields(wrapper.header, wrapper.position, record)
     assert (fields["offset"], fields["crc"]) == (8, None)
 
 

@@ -36,7 +36,7 @@ main()
 HEAVY = {"pyspark", "py4j", "numba", "llvmlite", "snappy", "cramjam", "lz4", "xxhash", "zstandard", "pandas"}
 HEAVY |= {"matplotlib", "jinja2"}
 READERS = [["--help"], ["inspect"], ["verify"], ["plan"], ["recover"], ["clean", "--help"]]
-LATE = [("rich", ["plan", "--json"]), ("numpy", ["plan"]), ("numpy", ["inspect"]), ("numpy", ["doctor"])]
+LATE = [("rich", ["plan", "--json"])]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,12 @@ def test_what_takes_long_to_load_is_not_loaded(heavy: str, arguments: list[str],
     assert "click" in found
     assert heavy not in found
     assert not found & (HEAVY - {"pyspark"})
+
+
+def test_help_loads_no_numpy() -> None:
+    program = f"import sys; sys.argv = ['kcompact', '--help']; from kcompact.__main__ import main; {LOADED}"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment())
+    assert "numpy" not in ran.stdout.splitlines()[-1].split()
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])

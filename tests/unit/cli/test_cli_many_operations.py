@@ -24,7 +24,7 @@ from tests.support.parameters import one_in
 COMMANDS = ("plan", "inspect", "doctor")
 NUMBERS = (4, 10, 16)
 NUMBERS_FOR_LINES = (40, 100, 160)
-OPENS_AND_STATS = {"plan": (9, 21), "inspect": (12, 24), "doctor": (16, 32)}
+OPENS_AND_STATS = {"plan": (8, 20), "inspect": (11, 23), "doctor": (15, 31)}
 """Of each further partition of three segments."""
 CHECKPOINT_READS = {"plan": 1, "inspect": 1, "doctor": 2}
 """How often each checkpoint of the log directory is read. `doctor` also checks the form of the files."""

@@ -73,7 +73,7 @@ def test_giants_take_little_memory_and_time(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={**environment(), "KCOMPACT_KERNELS": "off", "MALLOC_ARENA_MAX": "1"},
+        env={**environment(), "MALLOC_ARENA_MAX": "1"},
         cwd=ROOT,
     )
     expected = [f"{GIANTS[name][1]} 1 {path}" for _ in COMMANDS for name, path in directories.items()]
@@ -106,9 +106,8 @@ def test_a_batch_with_holes_and_the_right_checksum_is_no_damage(tmp_path: Path) 
     assert clean("--memory", "256m", directory).code == 0
 
 
-@pytest.mark.parametrize("kernels", ["auto", "off"])
-def test_one_worker_has_the_memory_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", kernels)
+@pytest.mark.usefixtures("compiled")
+def test_one_worker_has_the_memory_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
     from kcompact.format.codec import Codec
 

@@ -80,7 +80,7 @@ def test_files_of_the_package_that_a_page_names_exist(page: Path) -> None:
 
 def test_names_that_do_not_exist_are_found() -> None:
     assert exists("format.batch.read_records")
-    assert exists("clean.transactions.TransactionTracker.see_marker")
+    assert exists("clean.transactions.TransactionTracker.decide")
     assert not exists("format.batch.read_nothing")
     assert not exists("format.nothing")
 

@@ -14,11 +14,11 @@ from kcompact.doctor.believed_index import (
 )
 from kcompact.doctor.findings import Finding
 from kcompact.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kcompact.format.index import OFFSET_ENTRY_STRUCT as ENTRY
 from kcompact.format.index import build_offset_index, build_time_index
 from kcompact.log.directory import PartitionLog, read_log
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import rewrite
+from tests.support.index_entries import OFFSET_ENTRY
 
 # Each batch has 70 bytes: the batch of offset n begins at position 70 n of segment 0.
 LOG = "log now=10:00\n0: a=1 b=2 c=3 d=4 e=5 f=6\n6: g=7 h=8\n"
@@ -260,6 +260,6 @@ def test_an_entry_is_only_added_for_a_later_time(directory: Path) -> None:
 def test_nobody_asks_for_what_was_deleted(start_offset: int, first: int, hidden: list[int], directory: Path) -> None:
     (directory.parent / LOG_START_OFFSET_CHECKPOINT).write_text(f"0\n1\n{directory.name[:-2]} 0 {start_offset}\n")
     log = index(directory, CLOSED, [])
-    entries = ENTRY.pack(first, 140) + ENTRY.pack(2, 140)
+    entries = OFFSET_ENTRY.pack(first, 140) + OFFSET_ENTRY.pack(2, 140)
     (directory / f"{0:020d}{INDEX}").write_bytes(entries)
     assert [each.offset for each in offset_index_findings(log, log.segments[0])] == hidden

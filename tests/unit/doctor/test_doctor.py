@@ -23,8 +23,9 @@ from kcompact.format.batch import parse_batches, sealed
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.walk import gravest_exit_code
-from tests.support import metadata_log
+from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
+from tests.support.machine_code import without_machine_code
 from tests.support.metadata_records import RemoveTopicRecord, TopicRecord
 from tests.support.sick_log_dirs import (
     COMPACT,
@@ -544,3 +545,14 @@ def test_a_snapshot_may_have_what_a_node_cuts_off_of_its_metadata_log(
     metadata_log.write(tmp_path / "logs", files)
     found = kinds(doctor(tmp_path / "logs"))
     assert ("torn-end" in found) == is_lost, found
+
+
+def test_without_machine_code_only_the_transaction_indexes_are_not_compared(tmp_path: Path) -> None:
+    spec = log_dsl.parse("log now=10:00\n0: a=1(pid=1 txn) abort(pid=1) b=2\n3: c=1(pid=2 txn) commit(pid=2)\n5: d=1")
+    directory = log_writer.write(spec, tmp_path / "logs")
+    (directory / LOG0).with_suffix(".timeindex").write_bytes(b"1234567")
+    with_kernels = kinds(doctor(tmp_path / "logs", *COMPACT, "--verify"))
+    assert "lying-index" in with_kernels
+    with without_machine_code(tmp_path / "machine_code"):
+        found = kinds(doctor(tmp_path / "logs", *COMPACT, "--verify"))
+    assert sorted(found) == sorted([*with_kernels, "machine-code"])

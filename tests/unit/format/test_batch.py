@@ -39,8 +39,8 @@ from kcompact.format.batch import (
 )
 from kcompact.format.codec import Codec
 from kcompact.kernels import COMMIT
-from kcompact.log.batch_headers import Marker, read_marker
 from kcompact.log.files import LogFile
+from kcompact.log.markers import Marker, read_marker
 from kcompact.log.producer_state import LastRecord
 from kcompact.log.segment_reader import verified_batches
 from tests.support import strategies

@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import struct
 from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptIndexError, CorruptTransactionIndexError, RefusedError
+from kcompact.errors import CorruptIndexError, RefusedError
 from kcompact.format import index as index_format
 from kcompact.format.index import (
     AbortedTxn,
@@ -29,6 +30,7 @@ from kcompact.format.index import (
     parse_time_index,
     parse_txn_index,
 )
+from tests.support.index_entries import aborted_txns, offset_entries, time_entries
 
 FIVE_BATCHES = ((1009, 50), (1019, 40), (1029, 60), (1039, 60), (1049, 10))
 TXN = AbortedTxn(producer_id=42, first_offset=100, last_offset=110, last_stable_offset=111)
@@ -180,9 +182,9 @@ def test_an_entry_past_the_last_offset_there_can_be() -> None:
 
 def test_aborted_transactions() -> None:
     assert build_txn_index([TXN]).hex() == TXN_HEX
-    assert parse_txn_index(bytes.fromhex(TXN_HEX), base_offset=100, file="x") == (TXN,)
-    assert parse_txn_index(bytes.fromhex(TXN_HEX) + bytes(33), base_offset=100, file="x") == (TXN,)
-    assert parse_txn_index(b"", base_offset=100, file="x") == ()
+    assert list(parse_txn_index(bytes.fromhex(TXN_HEX), base_offset=100, file="x")) == [TXN]
+    assert list(parse_txn_index(bytes.fromhex(TXN_HEX) + bytes(33), base_offset=100, file="x")) == [TXN]
+    assert not parse_txn_index(b"", base_offset=100, file="x")
 
 
 @pytest.mark.parametrize(
@@ -209,8 +211,8 @@ rising = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 1000)), max_siz
 
 @given(rising)
 def test_indexes_come_back(pairs: list[tuple[int, int]]) -> None:
-    assert parse_offset_index(build_offset_index(pairs), base_offset=0, file="i") == pairs
-    assert parse_time_index(build_time_index(pairs), base_offset=0, file="t") == pairs
+    assert list(parse_offset_index(build_offset_index(pairs), base_offset=0, file="i")) == pairs
+    assert list(parse_time_index(build_time_index(pairs), base_offset=0, file="t")) == pairs
 
 
 @given(
@@ -241,23 +243,27 @@ def test_any_bytes_are_an_index_or_corrupt(data: bytes, tolerant: bool) -> None:
         parse_txn_index(data, base_offset=3, file="f")
 
 
-# Large indexes are parsed by columns. These tests parse small ones both ways and compare the results.
+# Indexes are parsed by columns. These tests compare them with the entries one by one.
+
+DEFINITIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    parse_offset_index: offset_entries,
+    parse_time_index: time_entries,
+    parse_txn_index: aborted_txns,
+}
 
 
-def read_by(parse: Callable[..., object], data: bytes, base_offset: int, tolerant: bool, *, columns: bool) -> object:
-    """Return the entries, or the position and message of the error. Columns need at least two entries."""
-    large_bytes = 16 if columns else 1 << 60
-    with mock.patch.multiple(index_format, LARGE_INDEX_BYTES=large_bytes, WINDOW_ENTRIES=3):
+def read_by(parse: Callable[..., Any], data: bytes, **options: Any) -> object:
+    """Return the entries: all, each and some; or the position and message of the error."""
+    with mock.patch.object(index_format, "WINDOW_ENTRIES", 3):
         try:
-            entries = parse(data, base_offset=base_offset, file="f", tolerant=tolerant)
+            entries = parse(data, file="f", **options)
         except CorruptIndexError as problem:
-            return (problem.position, str(problem))
-    assert isinstance(entries, index_format.EntryColumns | list)
-    return list(entries)
+            return type(problem), problem.position, str(problem)
+        return [entries[number] for number in range(len(entries))], list(entries), list(entries[1:3])
 
 
 @st.composite
-def nearly_indexes(draw: st.DrawFn) -> tuple[Callable[..., object], bytes]:
+def nearly_indexes(draw: st.DrawFn) -> tuple[Callable[..., Any], bytes]:
     """Draw an index: valid, or with a changed number, with zeros at its end, or with its end cut off."""
     pairs = [list(pair) for pair in draw(rising.filter(lambda pairs: len(pairs) > 1))]
     if draw(st.booleans()):
@@ -274,11 +280,11 @@ def nearly_indexes(draw: st.DrawFn) -> tuple[Callable[..., object], bytes]:
 
 @given(nearly_indexes(), st.sampled_from([0, 100, 2**63 - 500]), st.booleans())
 def test_columns_are_what_the_entries_are(
-    case: tuple[Callable[..., object], bytes], base_offset: int, tolerant: bool
+    case: tuple[Callable[..., Any], bytes], base_offset: int, tolerant: bool
 ) -> None:
     parse, data = case
-    expected = read_by(parse, data, base_offset, tolerant, columns=False)
-    assert read_by(parse, data, base_offset, tolerant, columns=True) == expected
+    options = {"base_offset": base_offset, "tolerant": tolerant}
+    assert read_by(parse, data, **options) == read_by(DEFINITIONS[parse], data, **options)
 
 
 @pytest.mark.parametrize(
@@ -307,19 +313,9 @@ def test_columns_are_what_the_entries_are(
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("tolerant", [False, True])
-def test_columns_have_the_same_limits(parse: Callable[..., object], data: bytes, tolerant: bool) -> None:
-    expected = read_by(parse, data, 100, tolerant, columns=False)
-    assert read_by(parse, data, 100, tolerant, columns=True) == expected
-
-
-def read_transactions(data: bytes, base_offset: int, *, columns: bool) -> object:
-    """Return the entries of a `.txnindex`, or the position and message of the error."""
-    with mock.patch.multiple(index_format, LARGE_INDEX_BYTES=34 if columns else 1 << 60, WINDOW_ENTRIES=3):
-        try:
-            entries = parse_txn_index(data, base_offset=base_offset, file="f")
-            return [entries[number] for number in range(len(entries))], list(entries), list(entries[1:3])
-        except CorruptTransactionIndexError as problem:
-            return (problem.position, str(problem))
+def test_columns_have_the_same_limits(parse: Callable[..., Any], data: bytes, tolerant: bool) -> None:
+    options = {"base_offset": 100, "tolerant": tolerant}
+    assert read_by(parse, data, **options) == read_by(DEFINITIONS[parse], data, **options)
 
 
 @given(
@@ -336,27 +332,22 @@ def test_transactions_in_columns_are_what_the_entries_are(
         data += struct.pack(">hqqqq", 0, producer_id, last_offset - length, last_offset, last_offset + 1)
     if damage is not None and damage[0] < len(data):
         data[damage[0]] = damage[1]
-    expected = read_transactions(bytes(data), base_offset, columns=False)
-    assert read_transactions(bytes(data), base_offset, columns=True) == expected
+    found = read_by(parse_txn_index, bytes(data), base_offset=base_offset)
+    assert found == read_by(aborted_txns, bytes(data), base_offset=base_offset)
 
 
-def test_a_large_transaction_index_looks_like_a_sequence_of_entries() -> None:
-    transactions = [
-        AbortedTxn(producer_id=7, first_offset=number, last_offset=number, last_stable_offset=number + 1)
-        for number in range(index_format.LARGE_INDEX_BYTES // 34 + 1)
-    ]
-    entries = parse_txn_index(build_txn_index(transactions), base_offset=0, file="f")
-    assert isinstance(entries, AbortedTxnColumns)
-    assert (list(entries), entries[-1], list(entries[3:5])) == (transactions, transactions[-1], transactions[3:5])
-    assert entries.table[3].tolist() == [7, 3, 3, 4]
+def test_aborted_transactions_are_put_together() -> None:
+    others = [TXN._replace(last_offset=last_offset) for last_offset in (120, 130)]
+    entries = AbortedTxnColumns.of(AbortedTxnColumns.of([TXN]), (), others)
+    assert list(entries) == [TXN, *others]
+    assert entries.table.tolist() == [list(entry) for entry in entries]
+    assert not AbortedTxnColumns.of()
 
 
-def test_a_large_index_looks_like_a_list_of_entries() -> None:
-    pairs = [(number + 1, 2 * number + 50) for number in range(index_format.LARGE_INDEX_BYTES // 8)]
+def test_an_index_looks_like_a_list_of_entries() -> None:
+    pairs = [(number + 1, 2 * number + 50) for number in range(9000)]
     data = build_offset_index(pairs)
     entries = parse_offset_index(data + bytes(80_000), base_offset=7, file="i")
-    assert isinstance(entries, index_format.EntryColumns)
-    assert isinstance(parse_offset_index(data[8:], base_offset=7, file="i"), list)
     assert list(entries) == pairs
     assert (entries[0], entries[-1], list(entries[3:5])) == (pairs[0], pairs[-1], pairs[3:5])
     assert entries[-1].position == pairs[-1][1]

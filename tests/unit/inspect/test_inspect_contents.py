@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from hypothesis import strategies as st
 
 from fixtures import checkout
 from kcompact.errors import CorruptBatchError
-from kcompact.inspect import contents
+from kcompact.inspect import verify
 from kcompact.inspect.contents import SegmentContents, file_contents, log_contents
 from kcompact.inspect.verify import verify_log
+from kcompact.log import batch_headers
 from kcompact.log.directory import read_log
 from kcompact.log.files import LogFile
 from tests.support.command_line import flip, partition
-from tests.support.machine_code import switch
+from tests.support.machine_code import switched
 
 LOG = "00000000000000000000.log"
 
@@ -33,11 +35,10 @@ log now=10:00
 
 
 @pytest.fixture(autouse=True, params=["readable", "compiled"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run each test twice: with the readable definitions and with kernels."""
-    way: str = request.param
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=way == "compiled"))
-    return way
+    with switched(compiled=request.param == "compiled"):
+        yield request.param
 
 
 def test_counts(tmp_path: Path) -> None:
@@ -72,7 +73,8 @@ def test_counting_stops_where_batches_stop(tmp_path: Path) -> None:
 def test_runs_do_not_matter(run_batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = partition(tmp_path, MIXED)
     expected = log_contents(read_log(directory)), verify_log(read_log(directory))
-    monkeypatch.setattr(contents, "RUN_BATCHES", run_batches)
+    monkeypatch.setattr(verify, "_COUNTED_BATCHES", run_batches)
+    monkeypatch.setattr(batch_headers, "TABLE_ROWS", run_batches)
     assert (log_contents(read_log(directory)), verify_log(read_log(directory))) == expected
 
 

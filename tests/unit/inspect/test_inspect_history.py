@@ -20,9 +20,9 @@ from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.inspect.gap_walk import Gaps, Label
 from kcompact.inspect.gaps import log_gaps
 from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
+from kcompact.log.batch_headers import headers
 from kcompact.log.directory import LogDir
 from kcompact.log.files import LogFile
-from kcompact.log.segment_reader import headers
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from tests.support import examples, log_dsl, log_writer

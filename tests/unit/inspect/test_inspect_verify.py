@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,10 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, parse_batches, sealed
 from kcompact.inspect.findings import Finding, Severity
 from kcompact.inspect.verify import findings, verify_log
-from kcompact.log import batch_runs
+from kcompact.log import segment_reader
 from kcompact.log.directory import read_log
 from tests.support.command_line import flip, partition, rewrite
-from tests.support.machine_code import switch
+from tests.support.machine_code import switched
 
 LOG = "00000000000000000000.log"
 INDEX = "00000000000000000000.index"
@@ -31,14 +31,13 @@ log now=10:00 index.interval.bytes=50
 
 
 @pytest.fixture(autouse=True, params=["readable", "compiled"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Run each test twice: with the readable definitions and with kernels."""
-    way: str = request.param
-    monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=way == "compiled"))
-    if way == "compiled":
-        monkeypatch.setattr(index, "LARGE_INDEX_BYTES", 2 * index.OFFSET_ENTRY_BYTES)
-        monkeypatch.setattr(batch_runs, "WINDOW_BYTES", 200)
-    return way
+    is_compiled = request.param == "compiled"
+    if is_compiled:
+        monkeypatch.setattr(segment_reader, "WINDOW_BYTES", 200)
+    with switched(compiled=is_compiled):
+        yield request.param
 
 
 def found(directory: Path) -> tuple[Finding, ...]:

@@ -47,4 +47,4 @@ def test_the_guard_would_notice(where: str) -> None:
 
 def test_hop_without_room() -> None:
     table: Table = np.empty((0, COLUMNS), np.int64)
-    assert kernels.scan_headers(0, 0, 100, np.empty(64, np.uint8), table) == (0, 0, FULL)
+    assert kernels.scan_headers(0, 0, 100, 100, np.empty(64, np.uint8), table) == (0, 0, FULL)

@@ -89,7 +89,7 @@ def test_a_signature_says_which_arrays_the_loop_writes(name: str) -> None:
 
 def test_a_prototype() -> None:
     assert KERNELS["scan_headers"].c_prototype("scan_headers") == (
-        "void kcompact_scan_headers(int64_t descriptor, int64_t start, int64_t end, uint8_t *scratch, "
+        "void kcompact_scan_headers(int64_t descriptor, int64_t start, int64_t until, int64_t end, uint8_t *scratch, "
         "int64_t scratch_0, int64_t *table, int64_t table_0, int64_t table_1, int64_t *results);"
     )
     assert "const int64_t *record_refs, int64_t record_refs_0" in KERNELS["set_bits"].c_prototype("set_bits")
@@ -124,7 +124,13 @@ def test_the_page_lists_the_signatures(rewrite: bool) -> None:
 
 def test_hop_without_room() -> None:
     table = np.empty((0, COLUMNS), np.int64)
-    assert kernels.scan_headers(0, 0, 100, np.empty(64, np.uint8), table) == (0, 0, FULL)
+    assert kernels.scan_headers(0, 0, 100, 100, np.empty(64, np.uint8), table) == (0, 0, FULL)
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1])
+def test_a_number_of_more_than_64_bits(number: int) -> None:
+    with pytest.raises(OverflowError, match=f"crc32c takes i64 for start, not {number}"):
+        kernels.crc32c(np.zeros(100, np.uint8), number, 100)
 
 
 def test_what_a_kernel_does_not_take() -> None:

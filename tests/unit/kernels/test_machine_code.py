@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kcompact import kernels
-from kcompact.errors import ConfigError, KernelsUnavailableError
+from kcompact.errors import KernelsUnavailableError
 from kcompact.kernels import build, machine_code
 from kcompact.kernels.machine_code import Record, library_path
 from kcompact.kernels.signatures import KERNELS
@@ -24,7 +24,7 @@ from kcompact.kernels.target import FITS, TARGETS
 from tests.support import command_line, log_dsl, log_writer
 from tests.support.command_line import COMPACT, environment, kcompact
 from tests.support.copies import read_files
-from tests.support.machine_code import forget
+from tests.support.machine_code import forget, switched
 
 MACHINE = platform.machine()
 LOG = """\
@@ -101,21 +101,19 @@ print(*sorted({"numba", "llvmlite"} & set(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("switch", ["auto", "off"])
-def test_cleaning_loads_no_compiler(switch: str, tmp_path: Path) -> None:
+def test_cleaning_loads_no_compiler(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLEANED, str(tmp_path / "logs")],
         capture_output=True,
         text=True,
         check=False,
         cwd=Path(__file__).parents[3],
-        env={**os.environ, "KCOMPACT_KERNELS": switch},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "\n"
 
 
-# The switch
+# Readers that confirm nothing
 
 
 def logs(log_dir: Path) -> Path:
@@ -125,47 +123,15 @@ def logs(log_dir: Path) -> Path:
     return log_dir
 
 
-@pytest.mark.parametrize(("value", "is_off"), [(None, False), ("", False), ("auto", False), ("off", True)])
-def test_the_switch(value: str | None, is_off: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KCOMPACT_KERNELS", raising=False)
-    if value is not None:
-        monkeypatch.setenv("KCOMPACT_KERNELS", value)
-    assert kernels.in_use() is not is_off
-    if is_off:
-        with pytest.raises(KernelsUnavailableError, match="turned off by KCOMPACT_KERNELS=off"):
-            _ = kernels.crc32c
-
-
-@pytest.mark.parametrize("value", ["on", "OFF", "0"])
-@pytest.mark.parametrize("command", ["inspect", "plan", "clean"])
-def test_a_switch_with_another_value_is_a_mistake(
-    value: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log_dir = logs(tmp_path / "logs")
-    before = read_files(log_dir)
-    monkeypatch.setenv("KCOMPACT_KERNELS", value)
-    with pytest.raises(ConfigError):
-        kernels.in_use()
-    ran = kcompact(command, *COMPACT, log_dir)
-    assert ran.code == 2
-    assert f"KCOMPACT_KERNELS: '{value}' is neither auto nor off" in ran.err
-    assert read_files(log_dir) == before
-
-
-def test_recover_does_not_ask_for_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCOMPACT_KERNELS", "on")
-    assert kcompact("recover", logs(tmp_path / "logs")).code == 0
-
-
-def test_turned_off_the_result_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_kernels_confirm_nothing_the_result_is_the_same(tmp_path: Path) -> None:
     found = []
-    for switch in ("auto", "off"):
-        monkeypatch.setenv("KCOMPACT_KERNELS", switch)
-        log_dir = logs(tmp_path / switch)
-        ran = command_line.clean(log_dir)
-        assert (ran.code, "machine code" in ran.err) == (0, False)
-        found.append((read_files(log_dir), kcompact("verify", *COMPACT, log_dir).code))
+    for compiled in (True, False):
+        log_dir = logs(tmp_path / str(compiled))
+        with switched(compiled=compiled):
+            ran = command_line.clean(log_dir)
+            found.append((read_files(log_dir), ran.code, kcompact("verify", *COMPACT, log_dir).code))
     assert found[0] == found[1]
+    assert found[0][1:] == (0, 0)
 
 
 # Machine code that does not load
@@ -234,24 +200,21 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("command", ["inspect", "plan", "clean"])
-def test_what_does_not_load_is_said_in_one_sentence(
-    damage: str, command: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_load_is_said_in_one_sentence(damage: str, command: str, directory: Path, tmp_path: Path) -> None:
     apply, expected = DAMAGES[damage]
     apply(directory / f"{MACHINE}.so")
     log_dir = logs(tmp_path / "logs")
     before = read_files(log_dir)
     expected = expected.replace("x", MACHINE, 1) if expected.startswith("x") else expected
     with pytest.raises(KernelsUnavailableError, match=expected):
-        kernels.in_use()
+        kernels.library()
     ran = kcompact(command, *COMPACT, log_dir)
     assert (ran.code, read_files(log_dir)) == (4, before)
     first, *rest = ran.err.splitlines()
     assert first.startswith("error: machine code: ")
-    assert "KCOMPACT_KERNELS=off" in " ".join(rest)
+    assert rest == ["kcompact doctor examines the files without it."]
     assert "Traceback" not in ran.err
-    monkeypatch.setenv("KCOMPACT_KERNELS", "off")
-    assert kcompact(command, *COMPACT, log_dir).code == 0
+    assert kcompact("recover", log_dir).code == 0
 
 
 ON_NOEXEC = """
@@ -292,7 +255,7 @@ def test_a_processor_without_the_instructions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ctypes, "CDLL", Library)
     instructions = TARGETS[MACHINE].instructions.partition(" ")[0]
     with pytest.raises(KernelsUnavailableError, match=f"this processor lacks the instructions of {instructions}"):
-        kernels.in_use()
+        kernels.library()
 
 
 def test_a_record_is_read_as_it_was_written() -> None:

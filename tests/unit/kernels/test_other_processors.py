@@ -40,6 +40,11 @@ int main(void) {
 }
 """
 
+WITHOUT_NUMPY = (
+    "from unittest import mock; sys.modules |= {name: mock.MagicMock() for name in ('numpy', 'numpy.typing')}; "
+    "from kcompact import kernels"
+)
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(AARCH64 is None, reason="needs qemu-aarch64-static (package qemu-user-static)")
@@ -70,18 +75,17 @@ def test_aarch64(tmp_path: Path) -> None:
     [
         (
             "core2duo",
-            "none: machine code: this processor lacks the instructions of x86-64-v2 (SSE 4.2 and POPCNT), "
-            "which numpy needs, too, from 2.4 on: install 'numpy<2.4'",
+            "none: machine code: this processor lacks the instructions of x86-64-v2 (SSE 4.2 and POPCNT)",
         ),
         ("Nehalem", "machine code for x86-64-v2 (SSE 4.2 and POPCNT)"),
     ],
 )
 def test_x86_64_of_other_years(processor: str, expected: str) -> None:
-    """The first one is of 2006, the second one of 2008."""
+    """The first one is of 2006, the second one of 2008. On the first one numpy itself ends the process."""
     assert X86_64 is not None
     interpreter = str(Path(sys.executable).resolve())
     root = Path(__file__).parents[3]
-    program = f"import sys; sys.path.insert(0, {str(root)!r}); from kcompact import kernels; print(kernels.state())"
+    program = f"import sys; sys.path.insert(0, {str(root)!r}); {WITHOUT_NUMPY}; print(kernels.state())"
     done = subprocess.run(
         [X86_64, "-cpu", processor, interpreter, "-c", program], check=True, capture_output=True, text=True
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcompact.format.batch import Record, build
+from kcompact.log.batch_headers import mean_batch_bytes
 from kcompact.log.files import LogFile
-from kcompact.log.segment_reader import mean_batch_bytes
 
 
 @pytest.mark.parametrize("counts", [[30], [1, 5], [7, 7, 7]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
@@ -15,23 +16,26 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcompact.errors import CorruptBatchError, CorruptIndexError
+from kcompact.errors import CorruptBatchError, CorruptDataError, CorruptIndexError
 from kcompact.format import index as index_format
 from kcompact.format.batch import Header, Record, build, read_header
-from kcompact.format.index import EntryColumns, OffsetEntry, build_offset_index
+from kcompact.format.index import OffsetColumns, build_offset_index
 from kcompact.format.names import index_name, log_name
 from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import headers
 from kcompact.log.files import LogFile
+from kcompact.log.index_files import read_offset_index
 from kcompact.log.offset_index import (
     OffsetPositions,
     contradiction,
+    index_or_log,
     is_true,
     last_indexed_position,
     looked_up,
     position_near,
-    wrong_entries,
+    wrong_entry,
 )
-from kcompact.log.segment_reader import headers
+from tests.support.index_entries import wrong_entries
 
 BASE_OFFSET = 100
 
@@ -67,6 +71,10 @@ def some_batches(places: list[tuple[int, int]], lengths: list[int]) -> list[Batc
 batches_of_a_log = st.builds(some_batches, pairs, st.lists(st.integers(0, 4), min_size=13, max_size=13))
 
 
+def columns_of(pairs: Sequence[tuple[int, int]]) -> OffsetColumns:
+    return OffsetColumns(np.array(pairs, OffsetColumns.row))
+
+
 def wrong_by_the_rule(entries: Sequence[tuple[int, int]], batches: Sequence[Batch]) -> list[int]:
     """Return the numbers of the entries by which a look-up of their offset does not find what a search finds."""
     wrong = []
@@ -85,7 +93,7 @@ def wrong_by_the_rule(entries: Sequence[tuple[int, int]], batches: Sequence[Batc
 @example([Batch(0, 100, 104), Batch(5, 105, 109)], [(2, 0), (7, 5)], False)
 @example([Batch(each, 100 + each, 100 + each) for each in range(7)], [(0, 0), (1, 1), (4, 2), (5, 3)], True)
 def test_true_entries(batches: list[Batch], pairs: list[tuple[int, int]], in_one_piece: bool) -> None:
-    entries = [OffsetEntry(*pair) for pair in pairs]
+    entries = columns_of(pairs)
     found = OffsetPositions()
     if in_one_piece:
         table = np.zeros((len(batches), c.COLUMNS), np.int64)
@@ -103,9 +111,7 @@ def test_true_entries(batches: list[Batch], pairs: list[tuple[int, int]], in_one
     assert list(wrong_entries(entries, read, base_offset=BASE_OFFSET)) == expected
     assert list(found.wrong_entries(entries, BASE_OFFSET)) == expected
     with mock.patch.object(index_format, "WINDOW_ENTRIES", 3):
-        offsets, positions = np.array(pairs, np.int64).reshape(-1, 2).T
-        columns = EntryColumns(offsets, positions, OffsetEntry._make)
-        assert list(found.wrong_entries(columns, BASE_OFFSET)) == expected
+        assert list(found.wrong_entries(entries, BASE_OFFSET)) == expected
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +133,7 @@ def test_each_true_entry_leads_a_look_up_to_its_batch(log: LogFile, data: st.Dat
     positions = [batch.position for batch in batches]
     chosen = sorted(data.draw(st.sets(st.sampled_from(positions), min_size=1)))
     offsets = sorted(data.draw(st.sets(st.integers(0, 14), min_size=len(chosen), max_size=len(chosen))))
-    entries = [OffsetEntry(*pair) for pair in zip(offsets, chosen, strict=True)]
+    entries = columns_of(list(zip(offsets, chosen, strict=True)))
     file = LogFile.at(Path(log.path).with_name(index_name(BASE_OFFSET)))
     Path(file.path).write_bytes(build_offset_index(entries))
     wrong = wrong_by_the_rule(entries, batches)
@@ -174,6 +180,57 @@ def test_a_damaged_log_is_blamed_before_its_malformed_index(log: LogFile, tmp_pa
     content[30] ^= 1
     damaged.write_bytes(content)
     assert isinstance(contradiction(file), CorruptBatchError)
+
+
+def contradiction_batch_by_batch(file: LogFile) -> CorruptDataError | None:
+    """The definition of `contradiction`: no header is read that no entry needs."""
+    log, entries = file.with_suffix(".log"), read_offset_index(file)
+    try:
+        number = next(wrong_entries(entries, headers(log), base_offset=file.base_offset), None)
+    except CorruptBatchError as damage:
+        return damage
+    return None if number is None else index_or_log(wrong_entry(file, number, entries[number]), log)
+
+
+@given(st.data())
+def test_contradictions_of_a_damaged_log(log: LogFile, data: st.DataObject) -> None:
+    positions = [position for position, _ in headers(log)]
+    chosen = sorted(data.draw(st.sets(st.sampled_from(positions) | st.integers(0, 600), min_size=1, max_size=15)))
+    offsets = sorted(data.draw(st.sets(st.integers(0, 14), min_size=len(chosen), max_size=len(chosen))))
+    content = bytearray(Path(log.path).read_bytes())
+    for _ in range(data.draw(st.integers(0, 2))):
+        # Not the offsets: where they fall, only the damage of the log counts.
+        at = data.draw(st.sampled_from(positions)) + data.draw(st.integers(8, 22) | st.integers(27, 60))
+        content[at] ^= data.draw(st.sampled_from([1, 2, 64, 128]))
+    with tempfile.TemporaryDirectory() as directory:
+        damaged = Path(directory, log_name(BASE_OFFSET))
+        damaged.write_bytes(content)
+        file = LogFile.at(damaged.with_name(index_name(BASE_OFFSET)))
+        Path(file.path).write_bytes(build_offset_index(zip(offsets, chosen, strict=False)))
+        assert repr(contradiction(file)) == repr(contradiction_batch_by_batch(file))
+        entries = read_offset_index(file)
+        for number, entry in enumerate(entries):
+            end_position = entries[number + 1].position if number + 1 < len(entries) else None
+            batches = headers(file.with_suffix(".log"), start_position=entry.position, end_position=end_position)
+            try:
+                expected = not any(True for _ in wrong_entries([entry], batches, base_offset=BASE_OFFSET))
+            except CorruptBatchError:
+                expected = False
+            assert is_true(file.with_suffix(".log"), entries, number) == expected
+
+
+@pytest.mark.parametrize("offset", [0, 2, 4, 9, 13])
+def test_no_header_is_read_that_is_not_needed(log: LogFile, offset: int, tmp_path: Path) -> None:
+    places = list(headers(log))
+    needed = next(number for number, (_, header) in enumerate(places) if header.last_offset >= BASE_OFFSET + offset)
+    content = Path(log.path).read_bytes()
+    damaged = LogFile.at(tmp_path / log_name(BASE_OFFSET))
+    file = damaged.with_suffix(".index")
+    Path(file.path).write_bytes(build_offset_index([(offset, 0)]))
+    for number, (position, _) in enumerate(places):
+        Path(damaged.path).write_bytes(content[:position].ljust(len(content), b"\0"))
+        assert is_true(damaged, read_offset_index(file), 0) == (number > needed)
+        assert (contradiction(file) is None) == (number > needed)
 
 
 @pytest.mark.long

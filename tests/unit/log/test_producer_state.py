@@ -14,10 +14,10 @@ from kcompact.format.batch import parse_batches
 from kcompact.format.index import build_offset_index
 from kcompact.format.names import index_name
 from kcompact.format.producer_snapshot import ProducerEntry
-from kcompact.log import batch_runs, producer_state
-from kcompact.log.batch_headers import BatchHeader, read_marker, verified_producer_headers
+from kcompact.log import batch_headers, producer_state
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.files import LogFile
+from kcompact.log.markers import BatchHeader, read_marker
 from kcompact.log.producer_state import (
     LastRecord,
     Producer,
@@ -26,11 +26,12 @@ from kcompact.log.producer_state import (
     from_snapshot,
     last_records,
     replay,
+    verified_producer_headers,
 )
 from kcompact.release import RELEASES
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME, LogSpec
-from tests.support.machine_code import switch
+from tests.support.machine_code import switched
 
 DAY = 86_400_000
 TEXT = "log\n0: a=1(pid=1)\n2: a=2(pid=2)\n4: a=3(pid=3)\n6: a=4(pid=4)"
@@ -60,6 +61,14 @@ def test_a_control_record_that_ends_no_transaction_is_refused_by_name(
     assert load(log_dsl.parse(f"log lone\n0: a=1 control-{kind} a=2"), tmp_path / "b") == {}
     replayed = text + "\nsnapshot 2: pid=1" if not is_active else "log\n0: a=1"
     assert load(log_dsl.parse(replayed), tmp_path / "c").keys() == (set() if is_active else {1})
+
+
+@pytest.mark.usefixtures("compiled")
+def test_an_unknown_control_record_is_refused_also_before_a_marker(tmp_path: Path) -> None:
+    """It decides nothing, and still no broker loads the log."""
+    text = "log lone\n0: a=1(pid=1 txn) control-7(pid=1) a=2(pid=1 txn) commit(pid=1)"
+    with pytest.raises(UnsupportedError, match="offset 1: control record type 7 of producer 1"):
+        load(log_dsl.parse(text), tmp_path)
 
 
 def headers_of(data: bytes) -> Iterator[BatchHeader]:
@@ -324,21 +333,21 @@ def test_what_columns_leave_out_changes_no_producer(seed: int, tmp_path: Path, m
     directory = log_writer.write(log_dsl.parse(f"log lone\n0: {random_line(dice)}"), tmp_path)
     log = read_log(directory)
     path, size_bytes = directory / log.active_segment.log_name, log.size_bytes
-    monkeypatch.setattr(batch_runs, "TABLE_ROWS", dice.choice([2, 7, 50]))
+    monkeypatch.setattr(batch_headers, "TABLE_ROWS", dice.choice([2, 7, 50]))
     known = replayed(random_line(dice))
 
     def found(compiled: bool, first_offset: int, undecided_from: int) -> tuple[object, object]:
-        monkeypatch.setenv("KCOMPACT_KERNELS", switch(compiled=compiled))
-        batches = list(
-            verified_producer_headers(
-                LogFile.at(path),
-                base_offset=0,
-                end_offset=log.log_end_offset,
-                end_position=size_bytes,
-                first_offset=first_offset,
-                undecided_from=undecided_from,
+        with switched(compiled=compiled):
+            batches = list(
+                verified_producer_headers(
+                    LogFile.at(path),
+                    base_offset=0,
+                    end_offset=log.log_end_offset,
+                    end_position=size_bytes,
+                    first_offset=first_offset,
+                    undecided_from=undecided_from,
+                )
             )
-        )
         return replay(known, batches), sorted(producer_state._unreplicated_transactions(known, batches, undecided_from))
 
     for first_offset in (0, dice.randint(0, log.log_end_offset)):

@@ -15,10 +15,11 @@ from kcompact.format import legacy
 from kcompact.format.batch import Record, build, parse_batches, read_records, sealed
 from kcompact.format.codec import Codec
 from kcompact.log import segment_reader
-from kcompact.log.batch_headers import verified_producer_headers
+from kcompact.log.batch_headers import headers
 from kcompact.log.directory import read_log
 from kcompact.log.files import LogFile
-from kcompact.log.segment_reader import batches, headers, verified_batches
+from kcompact.log.producer_state import verified_producer_headers
+from kcompact.log.segment_reader import batches, verified_batches
 from tests.support import log_dsl, log_writer
 from tests.support.kernel_inputs import array
 
@@ -180,3 +181,13 @@ def test_unknown_bits_inside_of_a_compressed_message(magic: int, tmp_path: Path)
     (batch,) = verified_batches(LogFile.at(tmp_path / "0.log"), base_offset=5, end_offset=100)
     with pytest.raises(UnsupportedError, match=f"offset 6: a message of magic {magic} inside .* attributes 0x40,"):
         read_records(batch, file="0.log")
+
+
+def test_a_small_file_is_read_into_small_arrays(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(b"".join(build([Record(offset, 0, b"k", b"v")]) for offset in range(3)))
+    (run,) = segment_reader.confirmed_runs(LogFile.at(path), base_offset=0, end_offset=3)
+    assert len(run.table) == 3
+    assert run.buffer.nbytes == path.stat().st_size
+    assert run.table.base is not None
+    assert run.table.base.nbytes < 1000
