@@ -122,8 +122,7 @@ def _is_noexec(path: Path) -> bool:
 _DTYPES = {"u8": "|u1", "u64": "<u8", "i64": "<i8", "i32": "<i4"}
 _NUMBERS = {"u64": range(1 << 64), "i64": range(-1 << 63, 1 << 63)}
 _FORMATS = {"u8": "B", "i64": "q"}
-"""Of memory views, which take no numpy."""
-
+"""Of memory views, such as `libraries.Codecs.words`."""
 
 _CONFIRMING_NOTHING: Mapping[str, Callable[..., Any]] = {
     "parse_batches": lambda *_: (0, 0, -1, DAMAGED),

@@ -61,9 +61,7 @@ def _defined_tables(opened: OpenFile, position: int, end: int, file: LogFile) ->
     found = HeaderTable()
     try:
         while position < end and len(found) < _DEFINED_ROWS:
-            prefix = opened.read(min(HEADER_BYTES, end - position), position)
-            header = read_header(prefix, file=str(file), position=position)
-            require_inside(header, end - position, file=str(file), position=position)
+            header = _read_header(opened, position, end, file)
             found.append(position, header)
             position += header.size_bytes
     except KcompactError:
@@ -71,6 +69,13 @@ def _defined_tables(opened: OpenFile, position: int, end: int, file: LogFile) ->
             yield found.table()
         raise
     yield found.table()
+
+
+def _read_header(opened: OpenFile, position: int, end: int, file: LogFile) -> Header:
+    prefix = opened.read(min(HEADER_BYTES, end - position), position)
+    header = read_header(prefix, file=str(file), position=position)
+    require_inside(header, end - position, file=str(file), position=position)
+    return header
 
 
 def new_table(size_bytes: int, *, most_rows: int | None = None) -> Table:
@@ -146,9 +151,10 @@ def headers(file: LogFile, *, start_position: int = 0, end_position: int | None 
 
 
 def header_at(file: LogFile, position: int, *, end_position: int | None = None) -> Header:
-    """Return the header of the batch at a position before the end. Raises as `header_tables`."""
-    _, header = next(headers(file, start_position=position, end_position=end_position))
-    return header
+    """Return the header of the batch at a position before the end. Reads nothing else. Raises as `header_tables`."""
+    with file.open() as opened:
+        end = opened.size_bytes if end_position is None else end_position
+        return _read_header(opened, position, end, file)
 
 
 def end_by_headers(file: LogFile, base_offset: int, *, end_position: int | None = None) -> int:

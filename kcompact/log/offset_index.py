@@ -126,9 +126,10 @@ def is_true(log: LogFile, entries: OffsetColumns, number: int) -> bool:
 def _read_for(
     log: LogFile, entries: OffsetColumns, *, start_position: int = 0, end_position: int | None = None
 ) -> tuple[OffsetPositions, CorruptBatchError | None]:
-    """Return the batches up to the one that has the offset of the last entry, and a damaged header before that one.
+    """Return the batches up to the one that has the offset of the last entry.
 
-    Raises RefusedError, StorageError.
+    If a header is damaged before that, its error comes with the batches in front of it. Raises RefusedError,
+    StorageError.
     """
     found, last = OffsetPositions(), entries[-1]
     last_offset = log.base_offset + last.relative_offset

@@ -431,7 +431,7 @@ def _search_start(log: PartitionLog, segment: Segment, offset: int) -> int:
         raise contradiction(path) or problem from None
 
 
-# Of all headers, those that decide
+# The headers that decide about producers
 
 
 def producer_headers(

@@ -1,4 +1,4 @@
-"""`log.markers`: the headers of a file with their markers, and those that decide about producers."""
+"""`log.markers`: headers and their markers; and which of them decide about producers."""
 
 from __future__ import annotations
 
