@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-compile
 # What builds without isolation need: that of this package, if its kernels are built, and that of PySpark, which comes as source.
-BUILDERS := click hatchling setuptools wheel
+BUILDERS := click hatchling numpy setuptools wheel
 
 # What the machine code of the kernels is built from.
 KERNELS := $(wildcard kcompact/kernels/loops/*.py) $(patsubst %,kcompact/kernels/%.py,build columns signatures target)
@@ -155,7 +155,7 @@ $(OLDEST)/.installed: pyproject.toml .ci/lower_bounds.py $(STAMP)
 	python="$${OLDEST_PYTHON:-python3.11}"; "$$python" -c 'import ensurepip' 2>/dev/null || python="$(PYTHON)"; \
 	  "$$python" -m venv --clear $(OLDEST)
 	$(BIN)/python .ci/lower_bounds.py >$(OLDEST)/constraints.txt
-	$(OLDEST)/bin/$(INSTALL) $(BUILDERS)
+	$(OLDEST)/bin/$(INSTALL) -c $(OLDEST)/constraints.txt $(BUILDERS)
 	$(OLDEST)/bin/$(INSTALL) -c $(OLDEST)/constraints.txt -e ".[dev]"
 	@touch $@
 

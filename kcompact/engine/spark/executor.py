@@ -334,6 +334,8 @@ def _cancel(sc: SparkContext, group: str, ended: Callable[[float], bool]) -> Non
         while not ended(0) and time.monotonic() < deadline:
             sc.cancelJobGroup(group)  # Repeated, because the job may not be submitted yet.
             ended(POLL_S)
+    # Of a Java process that is gone the job learns later. Py4J would print what it learns after the context has ended.
+    ended(max(0.0, deadline - time.monotonic()))
     _await_tasks(sc, group, deadline)
 
 

@@ -1,14 +1,19 @@
-"""What stops Spark before it starts, and what a worker without memory reports."""
+"""What stops Spark before it starts, what a worker without memory reports, and a Java process that is gone."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import threading
+import time
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
-from kcompact.engine.spark import master
+from kcompact.engine.spark import executor, master
 from kcompact.engine.spark.tasks import Report, WholeTask
 from kcompact.errors import NotEnoughMemoryError, RefusedError
 from kcompact.host.access import user_name
@@ -56,3 +61,11 @@ def test_a_task_without_memory_reports_it() -> None:
         without_memory()
     with pytest.raises(NotEnoughMemoryError):
         report.check()
+
+
+def test_a_job_is_waited_for_that_does_not_know_yet_that_java_is_gone() -> None:
+    gone = Mock(side_effect=Py4JNetworkError("the Java process has ended"))
+    job = threading.Thread(target=time.sleep, args=[0.3], daemon=True)
+    job.start()
+    executor._cancel(Mock(cancelJobGroup=gone, statusTracker=gone), "job", partial(executor._has_ended, job))
+    assert not job.is_alive()
