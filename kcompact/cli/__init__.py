@@ -12,7 +12,6 @@ Imports: `cleaner` and every other folder.
     entries        what `inspect` and `recover` report: one entry for each partition or file
     failures       turns errors into messages and exit codes
     signals        Ctrl-C, SIGTERM and SIGHUP
-    completion/    what a shell offers when Tab is pressed
     commands/      a module for each command: its options, its help, and what it does
     json/          the JSON of each command, as tables of fields
     output/        what each command prints for people: tables, dumps, progress

@@ -74,10 +74,6 @@ class Commands(Helpful, click.Group):
 
     def _main(self, args: Any, prog_name: str | None, *rest: Any, **extra: Any) -> NoReturn:
         streams.open_missing()
-        if "_KCOMPACT_COMPLETE" in os.environ:
-            from kcompact.cli.completion import shells
-
-            shells.register()
         extra["standalone_mode"] = False
         try:
             code = super().main(args, prog_name, *rest, **extra)

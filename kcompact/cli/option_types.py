@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,11 +13,8 @@ from kcompact.bucket.path import is_address, local_path, parts_of, require_known
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError
 from kcompact.format.text_lines import parse_digits
-from kcompact.release import VERSIONS, Release, release_of
+from kcompact.release import Release, release_of
 from kcompact.values import dataclass
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 MAX_DIGITS = 19
 """The number of digits of the greatest long in Java."""
@@ -188,11 +185,6 @@ class KafkaVersion(click.ParamType[Any]):
         except ValueError as problem:
             self.fail(f"'{_cut(str(value))}' {problem}", param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(version) for version in VERSIONS if version.startswith(incomplete)]
-
 
 class Size(click.ParamType[Any]):
     """A size as a number of bytes, 1 to 2^63 - 1."""
@@ -227,11 +219,6 @@ class HighWatermark(click.ParamType[Any]):
         if (offset := parse_digits(text, most=MAX_DIGITS)) is not None:
             return offset
         raise click.BadParameter(f"'{_cut(text)}' is neither an offset nor leo", ctx=ctx, param=param)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem("leo")] if "leo".startswith(incomplete) else []
 
 
 class Number(click.ParamType[Any]):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import augment_usage_errors
 
-from kcompact.cli.completion import values
 from kcompact.cli.failures import DEBUG, exit_code_of
 from kcompact.cli.option_types import Address, HighWatermark, KafkaVersion, NamedPath, Size, Time, When
 from kcompact.cli.output import streams
@@ -35,7 +34,6 @@ class SharedOption(click.Option):
 _TOPICS: dict[str, Any] = {
     "multiple": True,
     "metavar": "GLOB",
-    "shell_complete": values.complete_topics,
     "help": "Only partitions of topics that match, such as 'orders*'. Repeatable.",
 }
 
@@ -45,7 +43,6 @@ SETTINGS = (
         ["--config"],
         multiple=True,
         metavar="[TOPIC:]NAME=VALUE",
-        shell_complete=values.complete_settings,
         help="A setting under Kafka's name. With TOPIC, a name or a pattern such as 'orders*', it overrules every "
         "other source; without, it is the value of topics that have none of their own. A broker's name "
         "(log.cleaner...) sets the broker's value. Repeatable.",
@@ -289,15 +286,14 @@ def _client(file: Path | None) -> ClientConfig | None:
 # Arguments and options of some commands
 
 
-def _paths(metavar: str, *, reads_buckets: bool = True, **completion: Any) -> Callable[[Function], Function]:
+def _paths(metavar: str, *, reads_buckets: bool = True) -> Callable[[Function], Function]:
     # An unreadable path fails only that path, not the whole command, so click does not check it.
     kind = NamedPath(readable=False, reads_buckets=reads_buckets)
-    return click.argument("paths", nargs=-1, required=True, metavar=metavar, type=kind, **completion)
+    return click.argument("paths", nargs=-1, required=True, metavar=metavar, type=kind)
 
 
-paths = _paths("PATH...", shell_complete=values.complete_directories)
-paths_of_any_kind = _paths("PATH...")
-log_dirs = _paths("LOG_DIR...", reads_buckets=False, shell_complete=values.complete_directories)
+paths = _paths("PATH...")
+log_dirs = _paths("LOG_DIR...", reads_buckets=False)
 
 topics = click.option("--topic", "topics", cls=SharedOption, **_TOPICS)
 """For a command without the other settings."""
@@ -315,7 +311,6 @@ replicas = click.option(
     multiple=True,
     type=NamedPath(file_okay=False, readable=False),
     metavar="DIR",
-    shell_complete=values.complete_directories,
     help="The log directory, or a partition directory, of another broker whose replica lags, or the -future directory "
     "of a move: no tombstone and no transaction marker is dropped that it still has to fetch. Repeatable.",
 )

@@ -444,14 +444,6 @@ def is_used(name: str, *, explains: bool = False) -> bool:
     return name in BROKER_SETTINGS if setting is None else setting.field is not None and name not in SERVICE_ONLY
 
 
-def few_values(name: str) -> tuple[str, ...]:
-    """Return all values of a topic's or broker's setting that has only a few; no value if it has many."""
-    setting = TOPIC_SETTINGS.get(BROKER_SETTINGS.get(name, name), _UNUSED)
-    if setting.parse is _boolean or name == CLEANER_ENABLE:
-        return ("false", "true")
-    return ("compact", "compact,delete", "delete") if setting.parse is _policy else ()
-
-
 def parse_override(text: str, *, option: str = "--config") -> Override:
     """Return the override `[TOPIC:]NAME=VALUE`. Raises ConfigError for another form or an unknown setting."""
     name, equals, value = text.partition("=")

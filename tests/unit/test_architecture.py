@@ -122,7 +122,7 @@ MAY_READ_LOCAL_FILES = {
     # What writes is about renames and syncs of local files, and reads them through held descriptors.
     *("swap", "clean.join", "clean.staged_files", "cleaner.space"),
     # What the user or the shell names: arguments, directories to look for partitions in.
-    *("plan.discovery", "plan.walk", "cli.question", "cli.completion.values", "search.files"),
+    *("plan.discovery", "plan.walk", "cli.question", "search.files"),
     # The machine: its processes, who may read and write in a log directory, who owns it.
     *("host", "cleaner.in_use", "doctor.log_dirs", "cli.commands.clean"),
     *("config.server_properties", "config.properties_files", "config.client"),  # Files of the broker and of clients.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from kcompact.cli import options
-from kcompact.cli.completion import shells
 from kcompact.cli.output import streams
 
 
@@ -14,8 +13,7 @@ from kcompact.cli.output import streams
 def command(shell: str) -> int:
     """Print the completion of commands for bash, zsh or fish.
 
-    Tab then completes commands, options, directories, the topics in directories that are already typed, and the names
-    of Kafka's settings. Only names of directories are read.
+    Tab then completes commands, options, paths, and the values of options that have only a few.
 
     \b
     Examples:
@@ -23,6 +21,10 @@ def command(shell: str) -> int:
       kcompact completion zsh >~/.zfunc/_kcompact
       kcompact completion fish >~/.config/fish/completions/kcompact.fish
     """
+    from click.shell_completion import get_completion_class
+
+    completion = get_completion_class(shell)
+    assert completion is not None
     root = click.get_current_context().find_root()
-    streams.echo(shells.source_of(shell, root.command).rstrip())
+    streams.echo(completion(root.command, {}, "kcompact", "_KCOMPACT_COMPLETE").source().rstrip())
     return 0

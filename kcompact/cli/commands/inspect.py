@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @options.command("inspect")
-@options.paths_of_any_kind
+@options.paths
 @click.option("--batches", is_flag=True, help="List the batches, as kafka-dump-log.sh does.")
 @options.memory(what="the batches being read")
 @rare_collections()

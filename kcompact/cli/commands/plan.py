@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact.cli import options
-from kcompact.cli.completion import values
 from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.errors import KcompactError
@@ -59,7 +58,6 @@ class _Shown:
     "--compare",
     multiple=True,
     metavar="[TOPIC:]NAME=VALUE",
-    shell_complete=values.complete_settings,
     help="Show what this setting would change, beside today. Repeatable: all of them together.",
 )
 @options.replicas

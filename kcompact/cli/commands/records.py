@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kcompact.cli import options
-from kcompact.cli.completion.values import complete_partitions
 from kcompact.cli.option_types import Key, KeyHash, NamedPath, Number, Time
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ TABLE_RECORDS = 100
 
 
 @options.command("records")
-@options.paths_of_any_kind
+@options.paths
 @click.option("--batches", "with_batches", is_flag=True, help="With JSON Lines: list the batches too, as text does.")
 @click.option("--print-data", is_flag=True, help="Show keys and values.")
 @click.option(
@@ -73,7 +72,6 @@ TABLE_RECORDS = 100
     type=Number(),
     multiple=True,
     metavar="N",
-    shell_complete=complete_partitions,
     help="Only partition N. Repeatable.",
 )
 @click.option(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact.cli import options
-from kcompact.cli.completion import values
 from kcompact.cli.failures import delivered
 from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @options.command("restore", settings=False)
-@click.argument("kept", metavar="DIR", type=NamedPath(readable=False), shell_complete=values.complete_directories)
+@click.argument("kept", metavar="DIR", type=NamedPath(readable=False))
 @click.option("--check", "only_check", is_flag=True, help="Only verify DIR and the partitions. Change nothing.")
 def command(kept: Path, only_check: bool, as_json: bool) -> int:
     """Put back what `clean --keep-replaced DIR` has replaced.

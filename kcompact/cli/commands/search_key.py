@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @options.command("search-key", settings=False)
-@options.paths_of_any_kind
+@options.paths
 @click.option("--key", "keys", type=Key(), multiple=True, metavar="KEY", help="A key: text or hex:0A1B. Repeatable.")
 @click.option(
     "--keys-file",

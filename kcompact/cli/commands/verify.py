@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @options.command("verify")
-@options.paths_of_any_kind
+@options.paths
 @options.unclean
 @options.memory(what="the batches being read")
 def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes: int | None, as_json: bool) -> int:
