@@ -14,7 +14,6 @@ TYPE_CHECKING = False  # Not from `typing`: `python -m` would import it from the
 if TYPE_CHECKING:
     from typing import Any
 
-    from kcompact.clean.stages import RoundProgress as RoundProgress
     from kcompact.cleaner.cleaning import CleanOptions as CleanOptions
     from kcompact.cleaner.engines import EngineOptions as EngineOptions
     from kcompact.cleaner.journal import read_journal as read_journal
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from kcompact.plan.partition import plan_partition as plan_partition
     from kcompact.plan.verdict import Reason as Reason
     from kcompact.release import release_of as release_of
+    from kcompact.stages.executor import RoundProgress as RoundProgress
     from kcompact.swap.recovery import recover as recover
 
 _MODULES = {
@@ -64,7 +64,7 @@ _MODULES = {
     "PartitionOutcome": "cleaner.outcome",
     "PlanOptions": "plan.options",
     "Reason": "plan.verdict",
-    "RoundProgress": "clean.stages",
+    "RoundProgress": "stages.executor",
     "RoundResult": "cleaner.outcome",
     "Status": "cleaner.outcome",
     "TopicConfig": "config.settings",

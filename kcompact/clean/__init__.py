@@ -5,13 +5,12 @@
     write  (a part of a group)        -> staged files
 
 In: `CleanPlan`. Out: `CleanedSegment`, staged files that are complete, synced and read back.
-Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`.
+Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `stages`.
 
     job                   values that travel between the driver and the tasks
     prepare               from a plan to a `PreparedClean`: scan, reduce, transactions; then every survivor is known
-    splits                cuts segments into pieces of work, of which size, and divides them among tasks
+    splits                the splits of a cleaning
     verify_input          checks of indexes and leader epochs that need more than one split
-    stages                the skeleton of scan and reduction: collectors, readers with kernels and definition, executors
     scan                  stage 1
     offset_map            which records are superseded
     accounting            checks that the counts of the stages add up

@@ -21,11 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kcompact.clean.job import Split, WriteTask, WrittenPart
+from kcompact.clean.job import WriteTask, WrittenPart
 from kcompact.clean.offset_map import Reduced, count_bits
 from kcompact.clean.scan import Scanned
 from kcompact.errors import AccountingError
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.stages.job import Split
 
 
 class _Ledger:

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import NamedTuple
 
 from kcompact.clean.accounting import check_parts
@@ -14,6 +15,7 @@ from kcompact.clean.join import build_indexes, join_parts
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.clean.transactions import map_start
+from kcompact.clean.write import write_part
 from kcompact.format.batch import HEADER_BYTES
 from kcompact.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TXN_ENTRY_BYTES
 from kcompact.host.throttle import Pace, Throttle
@@ -76,7 +78,10 @@ def write_groups(prepared: PreparedClean, groups: Sequence[int], staging: Stagin
 def _written(prepared: PreparedClean, groups: Iterable[int], staging: StagingDirectory | None) -> list[WrittenPart]:
     """Return the parts of some groups, written and accounted for."""
     tasks = prepared.tasks_of(groups)
-    parts = prepared.executor.write(prepared.job, tasks, staging)
+    if staging is not None and prepared.executor.is_on_other_machines:
+        staging = replace(staging, device=None)
+    stage = "count" if staging is None else "write"
+    parts = prepared.executor.run(stage, prepared.job, tasks, partial(write_part, staging))
     check_parts(prepared.plan, [task for run in tasks for task in run], parts)
     return parts
 

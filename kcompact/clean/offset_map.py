@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from kcompact import kernels
 from kcompact.clean.job import CleanJob
-from kcompact.clean.stages import Collector
 from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpack_keys
 from kcompact.kernels import Mask
+from kcompact.stages.scan import Collector
 
 SPLIT_SHIFT = 36
 IN_MAP = 1

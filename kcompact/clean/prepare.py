@@ -15,22 +15,10 @@ from itertools import chain, groupby
 import numpy as np
 
 from kcompact.clean.accounting import check_reduction, check_scan
-from kcompact.clean.job import CleanJob, Split, SplitSummary, WriteTask
+from kcompact.clean.job import CleanJob, SplitSummary, WriteTask
 from kcompact.clean.offset_map import KEY_BYTES, Reduced, count_bits
 from kcompact.clean.scan import CLEANING, Scanned
-from kcompact.clean.splits import (
-    MIN_BUCKET_BYTES,
-    SPLIT_BYTES,
-    TASK_BYTES,
-    balanced,
-    keys_bytes_of,
-    most_records,
-    number_splits,
-    split_bytes_of,
-    task_count,
-    workers_for,
-)
-from kcompact.clean.stages import Executor
+from kcompact.clean.splits import number_splits
 from kcompact.clean.transactions import (
     Batches,
     TransactionDecisions,
@@ -57,6 +45,19 @@ from kcompact.kernels import Column
 from kcompact.log.producer_state import last_records
 from kcompact.log.transactions import PackedTable, PackedTables
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.stages.executor import Executor
+from kcompact.stages.job import Split
+from kcompact.stages.sizing import (
+    MIN_BUCKET_BYTES,
+    SPLIT_BYTES,
+    TASK_BYTES,
+    keys_bytes_of,
+    most_records,
+    split_bytes_of,
+    task_count,
+    workers_for,
+)
+from kcompact.stages.splits import balanced
 from kcompact.values import dataclass
 
 WRITE_WEIGHT = 4

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.clean import split_kernels, stages
+from kcompact.clean import split_kernels
 from kcompact.clean.growth import most_bytes
-from kcompact.clean.job import CleanJob, Split, SplitSummary
+from kcompact.clean.job import CleanJob, SplitSummary
 from kcompact.clean.offset_map import IN_MAP, SPLIT_SHIFT, KeyCollector, Reduced, reduce_bucket
-from kcompact.clean.splits import wrong_index
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.format.block import Keys
@@ -25,6 +24,10 @@ from kcompact.log.inflate import Buffers
 from kcompact.log.markers import with_marker
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
+from kcompact.stages.executor import Stages
+from kcompact.stages.job import Split
+from kcompact.stages.scan import key_hash, scan
+from kcompact.stages.splits import wrong_index
 
 
 class Scanned(NamedTuple):
@@ -55,7 +58,7 @@ def scan_splits(
     def by_kernels(split: Split, collector: KeyCollector, buffers: Buffers) -> SplitSummary | None:
         return split_kernels.scan_split(job, split, collector, buffers)
 
-    summaries = yield from stages.scan(
+    summaries = yield from scan(
         job,
         splits,
         pace,
@@ -71,7 +74,7 @@ def scan_splits(
     ]
 
 
-CLEANING: stages.Stages[CleanJob, Scanned, Reduced] = stages.Stages(scan_splits, reduce_bucket)
+CLEANING: Stages[CleanJob, Scanned, Reduced] = Stages(scan_splits, reduce_bucket)
 """The first two stages of a cleaning."""
 
 
@@ -80,7 +83,7 @@ def read_split(job: CleanJob, split: Split, collector: KeyCollector) -> SplitSum
 
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
-    hash_of = stages.key_hash(job)
+    hash_of = key_hash(job)
     hashes: list[bytes] = []
     record_refs: list[int] = []
     headers = HeaderTable()

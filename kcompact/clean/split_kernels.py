@@ -17,9 +17,8 @@ from kcompact import kernels
 from kcompact.clean.batch_fates import BatchFates, Fate, decide_batch_fates, is_past_horizon
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
 from kcompact.clean.growth import most_bytes_of_table
-from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split, SplitSummary
+from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, SplitSummary
 from kcompact.clean.offset_map import SPLIT_SHIFT, KeyCollector, bits
-from kcompact.clean.splits import wrong_index
 from kcompact.errors import CorruptBatchError
 from kcompact.format.batch import Batch, Header, read_header, sealed
 from kcompact.format.codec import Codec, compress, most_compressed_bytes
@@ -29,6 +28,8 @@ from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.markers import are_control
 from kcompact.log.segment_reader import VerifiedRun
 from kcompact.log.transactions import PackedTable, find_transactions
+from kcompact.stages.job import Split
+from kcompact.stages.splits import wrong_index
 
 
 def load(split: Split, buffers: Buffers) -> VerifiedRun | None:

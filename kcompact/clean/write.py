@@ -21,9 +21,8 @@ import numpy.typing as npt
 from kcompact.clean import split_kernels
 from kcompact.clean.batch_fates import decide_batch_fates, table_of
 from kcompact.clean.filter import CleanedBatch, FilteredRun, apply_fate
-from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCounts, Split, WriteTask, WrittenPart
+from kcompact.clean.job import OUTPUT_DTYPE, CleanerStats, CleanJob, RecordCounts, WriteTask, WrittenPart
 from kcompact.clean.offset_map import bits
-from kcompact.clean.splits import ahead
 from kcompact.clean.staged_files import MAX_PIECES, StagingDirectory, create, sync, verify_staged_log, write_pieces
 from kcompact.errors import storage_error, storage_errors
 from kcompact.format.batch import Batch, read_header, read_records
@@ -32,6 +31,8 @@ from kcompact.format.checksum import crc32c
 from kcompact.host.throttle import Pace
 from kcompact.log.inflate import Buffers
 from kcompact.log.segment_reader import verified_batches
+from kcompact.stages.job import Split
+from kcompact.stages.splits import ahead
 
 RUN_BATCHES = 256
 RUN_BYTES = 8 << 20
@@ -40,7 +41,7 @@ FLUSH_BYTES = 64 << 20
 """A background flush begins after this many bytes."""
 
 
-def write_part(job: CleanJob, task: WriteTask, staging: StagingDirectory | None, pace: Pace) -> WrittenPart:
+def write_part(staging: StagingDirectory | None, job: CleanJob, task: WriteTask, pace: Pace) -> WrittenPart:
     """Clean one part into a new file of the staging directory. Without `staging`, only count.
 
     The only part of a group is a whole segment, so it is synced and read back here. Its name has a random token: two

@@ -7,13 +7,13 @@ from os import PathLike
 
 from kcompact.bucket.path import require_local_path
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
-from kcompact.clean.stages import Executor, Progress
 from kcompact.cleaner.journal import Journal
 from kcompact.errors import ConfigError
 from kcompact.log.lock import LogDirLock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, certainly_expired, due_now, plan_at_turn
 from kcompact.plan.discovery import named_path
+from kcompact.stages.executor import Executor, Progress
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
 from kcompact.values import dataclass

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from kcompact.bucket.scratch import as_path
 from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
-from kcompact.clean.stages import Executor, Whole
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Copied, PartitionOutcome, Status
 from kcompact.cleaner.small_partitions import SideBySide
@@ -32,6 +31,7 @@ from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.verdict import Reason
 from kcompact.readable import shell_word
+from kcompact.stages.executor import Executor, Whole
 from kcompact.swap.copy import BucketOutput, Output, OutputPart, output_at
 from kcompact.swap.copy.marker import MARKER, Record
 

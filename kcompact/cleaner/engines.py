@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcompact import readable
 from kcompact.bucket.path import BucketPath
-from kcompact.clean.splits import TASK_BYTES
-from kcompact.clean.stages import Executor, Progress
 from kcompact.cleaner.small_partitions import SMALL_BYTES, SideBySide
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.engine.spark.master import check_master
@@ -20,6 +18,8 @@ from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.host.access import user_name
 from kcompact.host.machine import available_cores, most_at_once
 from kcompact.notes import Note, NoteCode
+from kcompact.stages.executor import Executor, Progress
+from kcompact.stages.sizing import TASK_BYTES
 from kcompact.values import dataclass
 from kcompact.wording import worded
 

@@ -23,7 +23,6 @@ from kcompact.clean.groups import GroupSize, WrittenGroups
 from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
-from kcompact.clean.stages import Executor, Progress
 from kcompact.clean.transactions import lost_transaction_indexes
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import copy_partition, is_left_as_it_is
@@ -46,6 +45,7 @@ from kcompact.log.segments import Segment
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, plan_without, retention_comes_first
 from kcompact.plan.partition import refusal, retention_refusal
+from kcompact.stages.executor import Executor, Progress
 from kcompact.swap.attributes import StagedStatuses, carry_over
 from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.identity import PartitionIdentity, identity_under_lock

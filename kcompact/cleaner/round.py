@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.clean.stages import Executor, Progress, RoundProgress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
 from kcompact.cleaner.ending import EndingGroups, SwappedPartition, end
@@ -66,6 +65,7 @@ from kcompact.plan.setting_notes import broker_file_notes, setting_doubts
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import Planner, in_turns, named_partitions, walk_partitions
 from kcompact.readable import shown
+from kcompact.stages.executor import Executor, Progress, RoundProgress
 from kcompact.swap.copy import Output
 from kcompact.swap.keep_replaced import KeptDirectory
 from kcompact.swap.recovery import begin_recovery

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.in_use import Locks, require_unused
 from kcompact.cleaner.journal import Journal, journal_at
@@ -52,6 +51,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import offset_map_slots
 from kcompact.plan.discovery import named_path
 from kcompact.plan.options import PlanOptions
+from kcompact.stages.executor import Progress
 from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.swap.recovery import begin_recovery

@@ -21,7 +21,6 @@ from typing import NamedTuple, TypeVar
 from kcompact.clean.groups import GroupSize, count_sizes, most_sizes, replaced_files
 from kcompact.clean.prepare import PreparedClean
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
-from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.order import Need, best_order, least_free_bytes, least_free_bytes_of_all
 from kcompact.errors import KcompactError, NotEnoughSpaceError
@@ -30,6 +29,7 @@ from kcompact.format.names import time_index_name
 from kcompact.host.disk import Disk, device_of, settle
 from kcompact.log.files import FileIdentity, open_regular
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.stages.executor import Progress
 from kcompact.swap.copy.contents import read_partition_contents, with_metadata
 from kcompact.swap.copy.output import SHARED_BLOCKS
 from kcompact.swap.manifest import most_bytes, most_bytes_of_group

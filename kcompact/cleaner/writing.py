@@ -21,13 +21,13 @@ from typing import NamedTuple, Protocol
 from kcompact.clean.groups import CountedGroups, WrittenGroups, count_groups, map_bytes, replaced_files, write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Executor, Whole
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.space import StagingSpace, fitting_at_once, reserved_for_task
 from kcompact.errors import BatchTooLargeError, NotEnoughSpaceError
 from kcompact.format.names import TopicPartition
 from kcompact.host.disk import Disk
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.stages.executor import Executor, Whole
 from kcompact.values import dataclass
 
 

@@ -39,7 +39,6 @@ from kcompact.readable import counted, shown
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
-    from kcompact.clean.stages import Progress
     from kcompact.cli.output.decoding import RecordDecoder
     from kcompact.cli.output.record_sinks import Sink
     from kcompact.inspect.record_filter import RecordFilter
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from kcompact.log.transactions import TransactionEnds
     from kcompact.plan.options import PlanOptions
     from kcompact.plan.walk import Planner
+    from kcompact.stages.executor import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

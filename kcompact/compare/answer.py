@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from kcompact.clean.stages import Executor
 from kcompact.compare.advice import Advice, advice_on
 from kcompact.compare.comparison import Comparison, compare_replicas
 from kcompact.compare.findings import Certainty, Finding, Kind, findings_of
@@ -24,6 +23,7 @@ from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.records import record_parts
 from kcompact.plan.walk import gravest_exit_code
+from kcompact.stages.executor import Executor
 from kcompact.values import dataclass
 
 DIFFERENT_EXIT_CODE, CORRUPT_EXIT_CODE = 9, 3

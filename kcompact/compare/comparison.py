@@ -14,9 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kcompact.clean.job import Split
-from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count
-from kcompact.clean.stages import Executor
 from kcompact.compare.epochs import Line, lines_of
 from kcompact.compare.job import ComparedLog, CompareJob, overlap
 from kcompact.compare.judge import COMPARING, Case, JudgedKeys, WrongKeys
@@ -33,6 +30,10 @@ from kcompact.kernels import columns as c
 from kcompact.keys.rows import LEAST_KEYS_BYTES, ROW_BYTES, bucket_count_of, table_bytes_of
 from kcompact.log.directory import PartitionLog
 from kcompact.log.transactions import Outcome, TransactionEnds
+from kcompact.stages.executor import Executor
+from kcompact.stages.job import Split
+from kcompact.stages.sizing import keys_bytes_of, most_records, split_bytes_of, task_count
+from kcompact.stages.splits import balanced
 from kcompact.values import dataclass
 
 

@@ -14,9 +14,9 @@ from kcompact import kernels
 from kcompact.format.batch import Record
 
 if TYPE_CHECKING:
-    from kcompact.clean.job import ScanJob
     from kcompact.kernels import Column, Table
     from kcompact.log.records import RecordRun
+    from kcompact.stages.job import ScanJob
 
 
 def key_hashes(job: ScanJob, run: RecordRun, rows: Column, keys: Table) -> None:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.clean.job import ScanJob, Split
 from kcompact.kernels import Column, Mask, Table
+from kcompact.stages.job import ScanJob, Split
 from kcompact.values import dataclass
 
 REF_SHIFT = 2

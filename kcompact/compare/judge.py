@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.clean.stages import Stages
 from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, CompareJob, overlap
 from kcompact.compare.scan import ComparedRange, scan_replicas
 from kcompact.format.block import unpack_table
@@ -30,6 +29,7 @@ from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import Column, Mask, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.rows import Merger
+from kcompact.stages.executor import Stages
 
 MOST_ROWS = 4096
 """So many keys of a case are kept with their offsets; all are counted."""

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.clean.job import Split
 from kcompact.compare.contents import content_hashes, key_hashes, same_content
 from kcompact.compare.epochs import NO_EPOCH
 from kcompact.compare.job import REF_SHIFT, TOMBSTONE, TRANSACTIONAL, ComparedSplit, CompareJob, overlap
@@ -28,6 +27,7 @@ from kcompact.kernels import columns as c
 from kcompact.keys.rows import RowCollector
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.records import RecordRun, record_parts
+from kcompact.stages.job import Split
 from kcompact.values import dataclass
 
 MOST_LISTED = 64

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.clean.job import Split
-from kcompact.clean.splits import base_offset_at, cut
 from kcompact.compare.epochs import NO_EPOCH
 from kcompact.compare.job import ComparedSplit
 from kcompact.errors import CorruptDataError
@@ -26,6 +24,8 @@ from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import readable_batches
+from kcompact.stages.job import Split
+from kcompact.stages.splits import base_offset_at, cut
 
 
 class AlignedSplits(NamedTuple):

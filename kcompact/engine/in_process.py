@@ -13,16 +13,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Scan, Stages, Whole
-from kcompact.clean.write import write_part
 from kcompact.engine.seals import Seal, scratch_error
 from kcompact.host import turns
 from kcompact.host.machine import available_cores
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.host.user_directories import temporary_directory
 from kcompact.log.files import read_at
+from kcompact.stages.executor import Argument, Bucket, Executor, Job, Part, Progress, Scan, Stages, Whole
+from kcompact.stages.job import ScanJob, Split
 
 POLL_S = 0.1
 _OUT_OF_TURN_BYTES = 2 << 20
@@ -132,17 +130,17 @@ class InProcess:
             scanned = [scan for scans in self._run_tasks(job, tasks, scan_task, total_bytes) for scan in scans]
             return scanned, self._run_tasks(job, range(job.bucket_count), reduce_task, total_bytes)
 
-    def write(
-        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
-    ) -> list[WrittenPart]:
+    def run(
+        self, stage: str, job: Job, tasks: Sequence[Sequence[Part]], work: Callable[[Job, Part, Pace], Result]
+    ) -> list[Result]:
         total_bytes = sum(part.size_bytes for parts in tasks for part in parts)
-        self.progress.begin("count" if staging is None else "write", total_bytes)
+        self.progress.begin(stage, total_bytes)
         throttle = self.throttle or Throttle(job.max_bytes_per_second)
 
-        def write_task(parts: Sequence[WriteTask], done: Callable[[int], None]) -> list[WrittenPart]:
-            return [write_part(job, part, staging, Pace(throttle, done)) for part in parts]
+        def run_task(parts: Sequence[Part], done: Callable[[int], None]) -> list[Result]:
+            return [work(job, part, Pace(throttle, done)) for part in parts]
 
-        return [part for written in self._run_tasks(job, tasks, write_task, total_bytes) for part in written]
+        return [result for results in self._run_tasks(job, tasks, run_task, total_bytes) for result in results]
 
     def _run_tasks(
         self,

@@ -12,9 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.bucket.scratch import as_path
-from kcompact.clean.job import Split
-from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, task_count, workers_for
-from kcompact.clean.stages import Executor
 from kcompact.errors import (
     BatchTooLargeError,
     CorruptDataError,
@@ -33,6 +30,10 @@ from kcompact.keys.rows import LEAST_KEYS_BYTES, ROW_BYTES, bucket_count_of, tab
 from kcompact.keys.state import LogState
 from kcompact.log.transactions import PackedTables
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.stages.executor import Executor
+from kcompact.stages.job import Split
+from kcompact.stages.sizing import keys_bytes_of, most_records, split_bytes_of, task_count, workers_for
+from kcompact.stages.splits import balanced
 
 
 def count_keys(

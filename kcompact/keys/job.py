@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.clean.job import ScanJob
 from kcompact.kernels import KEY_COLUMNS, Table
 from kcompact.kernels import columns as c
 from kcompact.log.transactions import PackedTable
+from kcompact.stages.job import ScanJob
 from kcompact.values import dataclass
 
 

@@ -14,12 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kcompact.clean.accounting import check_scan
-from kcompact.clean.job import CleanJob, Split
+from kcompact.clean.job import CleanJob
 from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.prepare import survivors_of
 from kcompact.clean.scan import CLEANING
-from kcompact.clean.splits import balanced, keys_bytes_of, most_records, split_bytes_of, workers_for
-from kcompact.clean.stages import Executor
 from kcompact.errors import BatchTooLargeError, CorruptIndexError
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
@@ -29,6 +27,10 @@ from kcompact.log.batch_headers import headers
 from kcompact.log.files import LogFile
 from kcompact.log.records import RecordRun
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.stages.executor import Executor
+from kcompact.stages.job import Split
+from kcompact.stages.sizing import keys_bytes_of, most_records, split_bytes_of, workers_for
+from kcompact.stages.splits import balanced
 
 
 class LatestSplit(NamedTuple):

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.clean.stages import Stages
 from kcompact.format.block import unpack_table
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.keys.job import CountedSplit, KeysJob
 from kcompact.keys.rows import Merger
 from kcompact.keys.scan import scan_keys
+from kcompact.stages.executor import Stages
 
 KINDS = 4
 POWERS = 64

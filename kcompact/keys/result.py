@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kcompact.clean import split_kernels
-from kcompact.clean.job import Split
 from kcompact.errors import AccountingError, KcompactError, LogChangedError
 from kcompact.format.batch import Batch, Record, read_records
 from kcompact.kernels import Column, Table
@@ -50,6 +49,7 @@ from kcompact.keys.reduce import (
 from kcompact.keys.state import LogState
 from kcompact.log.inflate import Buffers
 from kcompact.log.segment_reader import batches
+from kcompact.stages.job import Split
 
 Names = Mapping[int, tuple[bytes, int]]
 

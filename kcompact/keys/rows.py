@@ -18,10 +18,10 @@ from itertools import pairwise
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean.stages import Collector
 from kcompact.format.block import pack_table
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
+from kcompact.stages.scan import Collector
 
 ROW_BYTES = 8
 """The size of a column of a row."""

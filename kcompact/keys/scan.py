@@ -13,8 +13,6 @@ from functools import partial
 import numpy as np
 
 from kcompact import kernels
-from kcompact.clean import stages
-from kcompact.clean.job import Split
 from kcompact.clean.scan import batches_with_records
 from kcompact.clean.split_kernels import is_possible, load
 from kcompact.errors import CorruptBatchError
@@ -30,6 +28,8 @@ from kcompact.log.batch_headers import HeaderTable
 from kcompact.log.inflate import Buffers, inflated_runs
 from kcompact.log.markers import with_marker
 from kcompact.log.transactions import TransactionBatch, find_transactions, of_headers, table_of
+from kcompact.stages.job import Split
+from kcompact.stages.scan import key_hash, scan
 
 
 def scan_keys(
@@ -49,7 +49,7 @@ def scan_keys(
             most_bytes=job.keys_bytes,
         )
 
-    return stages.scan(
+    return scan(
         job,
         splits,
         pace,
@@ -66,7 +66,7 @@ def read_split(job: KeysJob, split: Split, collector: RowCollector) -> CountedSp
     Raises CorruptDataError, UnsupportedError, StorageError.
     """
     log = job.logs[job.log_of(split.number)]
-    hash_of = stages.key_hash(job)
+    hash_of = key_hash(job)
     aborted = set(split.excluded_from_map.tolist())
     counts = np.zeros((c.RECORD_CLASSES, 2), np.int64)
     rows: list[list[int]] = []

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kcompact.clean.job import Split
-from kcompact.clean.splits import cut
 from kcompact.errors import BatchTooLargeError, CorruptDataError, KcompactError
 from kcompact.format.names import Suffix
 from kcompact.kernels import Column
@@ -20,6 +18,8 @@ from kcompact.log.segments import Segment
 from kcompact.log.transactions import Outcome, PackedTables, TransactionEnds, read_transaction_tables, table_of
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.transactions import end_of_view
+from kcompact.stages.job import Split
+from kcompact.stages.splits import cut
 from kcompact.values import dataclass
 
 

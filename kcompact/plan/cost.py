@@ -124,7 +124,7 @@ _SHARED_BLOCKS = 8
 _NOTED_BYTES = 512
 """What the manifest of a swap says about a file, at most."""
 _UNDIVIDED_BYTES = 64 << 10
-"""A group that is not larger is written in one part (`clean.splits.MIN_SPLIT_BYTES`)."""
+"""A group that is not larger is written in one part (`stages.sizing.MIN_SPLIT_BYTES`)."""
 _METADATA_SHARE = 100
 """A file system needs less than one byte for so many, to describe a file."""
 

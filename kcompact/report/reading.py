@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.clean.stages import Progress
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
@@ -34,6 +33,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_despite_damage
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition, Planner, walk_partitions
+from kcompact.stages.executor import Progress
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:

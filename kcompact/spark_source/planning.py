@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from kcompact.clean.job import Split
-from kcompact.clean.splits import balanced, cut
 from kcompact.errors import KcompactError, storage_errors
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.format.names import MAX_OFFSET, Suffix
@@ -24,6 +22,8 @@ from kcompact.log.files import files_in
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.spark_source.options import SourceOptions, View
 from kcompact.spark_source.tasks import LogPart, ReadTask
+from kcompact.stages.job import Split
+from kcompact.stages.splits import balanced, cut
 
 TASK_BYTES = 64 << 20
 """A task reads about so many bytes, fewer if there would be fewer tasks than processors."""

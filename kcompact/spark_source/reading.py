@@ -20,10 +20,10 @@ from kcompact.spark_source.options import View
 from kcompact.spark_source.tasks import LogPart, ReadTask
 
 if TYPE_CHECKING:
-    from kcompact.clean.job import Split
     from kcompact.format.names import TopicPartition
     from kcompact.kernels import Mask
     from kcompact.keys.latest import LatestRecords, LatestSplit
+    from kcompact.stages.job import Split
 
 _LOGGER = logging.getLogger("kcompact")
 

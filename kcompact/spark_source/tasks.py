@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.clean.job import Split
 from kcompact.format.names import TopicPartition
 from kcompact.inspect.record_filter import RecordFilter
 from kcompact.spark_source.options import SourceOptions
+from kcompact.stages.job import Split
 from kcompact.values import dataclass
 
 

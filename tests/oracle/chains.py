@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kcompact.clean.stages import Executor
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.config.layers import topic_config
@@ -50,6 +49,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
+from kcompact.stages.executor import Executor
 from tests.oracle import followers
 from tests.oracle.older_kafka import PASSED_OVER, known_refusals, lost_values
 from tests.oracle.real_kafka import Json, RealKafka, copy_log_dir

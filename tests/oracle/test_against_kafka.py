@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean.stages import Executor
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.outcome import CleanResult, Status
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
+from kcompact.stages.executor import Executor
 from tests.oracle.generate import LogSpec, Written, random_spec, write_log
 from tests.oracle.real_kafka import RealKafka, copy_log_dir
 from tests.support.compare import config_of, differences

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.clean.job import ScanJob
 from kcompact.compare.contents import content_hashes, key_hashes
 from kcompact.format.batch import Record, build
 from kcompact.format.codec import Codec
 from kcompact.log.files import LogFile
 from kcompact.log.records import RecordRun, record_runs
+from kcompact.stages.job import ScanJob
 from tests.support.kernel_inputs import LOG_NAME
 
 field = st.none() | st.sampled_from([b"", b"a", b"ab", b"b"]) | st.binary(max_size=20)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kcompact import kernels
 from kcompact.clean import split_kernels
 from kcompact.clean.filter import FilteredRun
-from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts, Split
+from kcompact.clean.job import CleanerStats, CleanJob, RecordCounts
 from kcompact.clean.write import _clean_split
 from kcompact.errors import KcompactError
 from kcompact.format import batch as batch_format
@@ -28,6 +28,7 @@ from kcompact.log import inflate
 from kcompact.log.files import LogFile
 from kcompact.log.inflate import Buffers
 from kcompact.log.producer_state import LastRecord
+from kcompact.stages.job import Split
 from tests.support import strategies
 from tests.support.jobs import JOB
 from tests.support.kernel_inputs import LOG_NAME, array, is_readable, odd_batches, same_offsets

@@ -18,7 +18,6 @@ from kcompact import errors
 from kcompact.clean.groups import count_groups, write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.clean.scan import CLEANING
-from kcompact.clean.stages import Progress
 from kcompact.cleaner import partition, round
 from kcompact.cleaner.cleaning import Cleaning
 from kcompact.cleaner.ending import SwappedPartition
@@ -37,6 +36,7 @@ from kcompact.errors import (
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.replicas import OtherReplica
+from kcompact.stages.executor import Progress
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import COMPACT, environment, flip, kcompact
 from tests.support.compare import differences

@@ -13,10 +13,10 @@ from py4j.protocol import Py4JNetworkError
 from fixtures import checkout
 from kcompact import PlanOptions, RoundProgress, clean_log_dir
 from kcompact.clean.scan import CLEANING
-from kcompact.clean.stages import Progress
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor, queue_of
 from kcompact.errors import CleaningAbortedError
+from kcompact.stages.executor import Progress
 from tests.support import misbehaving_tasks
 from tests.support.command_line import COMPACT, Ran, kcompact
 from tests.support.misbehaving_tasks import MISBEHAVES, NOTES

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from kcompact.clean import split_kernels
-from kcompact.clean.job import Split, SplitSummary
+from kcompact.clean.job import SplitSummary
 from kcompact.clean.offset_map import KeyCollector
 from kcompact.clean.scan import read_split
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
@@ -49,6 +49,7 @@ from kcompact.log.markers import read_marker
 from kcompact.log.transactions import PackedTable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.stages.job import Split
 from kcompact.swap import manifest
 from kcompact.swap.copy import Output
 from kcompact.swap.copy.marker import CopyMarker, Record, Subject

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fixtures import checkout
-from kcompact.clean.stages import Executor
 from kcompact.cleaner import partition as cleaner
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
+from kcompact.stages.executor import Executor
 from tests.support.compare import config_of
 from tests.support.releases import release_of
 

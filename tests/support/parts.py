@@ -10,12 +10,13 @@ from typing import Any
 import crc32c
 import numpy as np
 
-from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.job import CleanJob, WriteTask, WrittenPart
 from kcompact.clean.join import join_parts
 from kcompact.clean.write import write_part
 from kcompact.config.settings import TopicConfig
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.log.files import LogFile
+from kcompact.stages.job import Split
 from tests.support import log_dsl
 from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME
@@ -81,7 +82,7 @@ def tasks_at(source: Path, *cuts: int, is_only: bool | None = None) -> list[Writ
 def parts_of(source: Path, staging: Path | None, *cuts: int, is_only: bool | None = None) -> list[WrittenPart]:
     where = None if staging is None else staging_at(staging)
     job = job_of(source)
-    return [write_part(job, task, where, PACE) for task in tasks_at(source, *cuts, is_only=is_only)]
+    return [write_part(where, job, task, PACE) for task in tasks_at(source, *cuts, is_only=is_only)]
 
 
 def joined(staging: Path, parts: list[WrittenPart], **options: Any) -> dict[str, bytes]:

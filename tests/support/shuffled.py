@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kcompact.clean.job import CleanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Result, Scan, Stages, Whole
-from kcompact.clean.write import write_part
 from kcompact.host.throttle import Pace, Throttle
+from kcompact.stages.executor import Argument, Bucket, Executor, Job, Part, Progress, Result, Scan, Stages, Whole
+from kcompact.stages.job import Split
 
 PACE = Pace(Throttle(None))
 
@@ -54,8 +52,8 @@ class Shuffled:
             reduced.append(stages.reduce(job, shuffled))
         return summaries, reduced
 
-    def write(
-        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
-    ) -> list[WrittenPart]:
+    def run(
+        self, stage: str, job: Job, tasks: Sequence[Sequence[Part]], work: Callable[[Job, Part, Pace], Result]
+    ) -> list[Result]:
         order = np.random.default_rng(self.seed).permutation(len(tasks))
-        return [write_part(job, part, staging, PACE) for number in order for part in tasks[number]]
+        return [work(job, part, PACE) for number in order for part in tasks[number]]

@@ -20,9 +20,8 @@ from py4j import java_gateway, protocol
 from pyspark.errors.exceptions.captured import capture_sql_exception
 
 from kcompact.clean.groups import count_groups, write_groups
-from kcompact.clean.job import CleanerStats, CleanJob, Split
+from kcompact.clean.job import CleanerStats, CleanJob
 from kcompact.clean.prepare import Tuning, prepare_clean
-from kcompact.clean.stages import Executor
 from kcompact.config.settings import TopicConfig
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, spark_context
@@ -31,6 +30,8 @@ from kcompact.format.batch import Record, build
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.stages.executor import Executor
+from kcompact.stages.job import Split
 from tests.support import log_writer
 from tests.support.command_line import digest
 from tests.support.log_writer import LogSpec, SegmentSpec
@@ -198,7 +199,7 @@ import os, sys, time, signal
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from kcompact.clean.scan import CLEANING
-from kcompact.clean.stages import Progress
+from kcompact.stages.executor import Progress
 from kcompact.clean.prepare import prepare_clean
 from kcompact.errors import CleaningAbortedError, EngineError
 from kcompact.engine.spark import OnSpark, jvm, spark_context, spark_start

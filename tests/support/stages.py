@@ -10,10 +10,10 @@ from pathlib import Path
 from kcompact.clean.groups import count_groups, most_sizes, write_groups
 from kcompact.clean.job import CleanerStats
 from kcompact.clean.prepare import PreparedClean, Tuning, prepare_clean
-from kcompact.clean.stages import Executor
 from kcompact.engine.in_process import InProcess
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.stages.executor import Executor
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
 from tests.support.staging import staging_at

@@ -247,7 +247,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 STAGES = (
     (InProcess, "scan_and_reduce"),
-    (InProcess, "write"),
+    (InProcess, "run"),
     (cleaning, "carry_over"),
     (cleaning, "write_manifest"),
 )

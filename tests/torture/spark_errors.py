@@ -47,7 +47,7 @@ CODES = {
 }
 MAY_FAIL = (*READS, *STATUS, "open")
 """Calls whose failure a worker may get over: what the kernels cannot read is read again by the definitions."""
-STAGES = ("scan_partition", "write_partition", "run_whole_tasks")
+STAGES = ("scan_partition", "run_partition", "run_whole_tasks")
 
 
 def run(*, share: float, seed: int) -> Tally:

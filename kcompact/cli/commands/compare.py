@@ -15,7 +15,6 @@ from kcompact.cli.output import streams
 from kcompact.errors import KcompactError
 
 if TYPE_CHECKING:
-    from kcompact.clean.stages import Executor
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.compare.answer import ComparedPartition
     from kcompact.compare.before_start import PartitionAction
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from kcompact.format.names import TopicPartition
     from kcompact.log.directory import LogDir
     from kcompact.plan.walk import LogDirs
+    from kcompact.stages.executor import Executor
 
 
 @options.command("compare", settings=False)

@@ -18,13 +18,13 @@ from kcompact.cli.output import streams
 from kcompact.errors import CorruptDataError, KcompactError
 
 if TYPE_CHECKING:
-    from kcompact.clean.stages import Executor
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.entries import KeysEntry, TopicKeys
     from kcompact.config.resolve import Configured
     from kcompact.keys.counts import CountOptions
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
+    from kcompact.stages.executor import Executor
 
 
 @options.command("keys")

@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcompact.clean.stages import Executor, Progress, RoundProgress
 from kcompact.cli.output import streams
 from kcompact.cli.output.progress import Counter, Shown, bars_if_long
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.notes import Note
+from kcompact.stages.executor import Executor, Progress, RoundProgress
 
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,10 +20,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 
-from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.scan import CLEANING
-from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Argument, Bucket, Executor, Job, Progress, Result, Scan, Stages, Whole
 from kcompact.engine.seals import opened, sealed
 from kcompact.engine.spark.java_errors import as_py4j_raises, job_error
 from kcompact.engine.spark.master import is_local
@@ -42,16 +38,18 @@ from kcompact.engine.spark.tasks import (
     reduce_file_partition,
     reduce_files,
     reduce_partition,
+    run_partition,
     run_whole_tasks,
     scan_partition,
     ship,
-    write_partition,
 )
 from kcompact.engine.spark.worker_python import check_workers
 from kcompact.errors import AccountingError, EngineError, KcompactError, RefusedError
 from kcompact.host import turns
 from kcompact.host.machine import default_memory_bytes
-from kcompact.host.throttle import Throttle
+from kcompact.host.throttle import Pace, Throttle
+from kcompact.stages.executor import Argument, Bucket, Executor, Job, Part, Progress, Result, Scan, Sized, Stages, Whole
+from kcompact.stages.job import ScanJob, Split
 
 POLL_S = 0.2
 STOP_S = 30.0
@@ -151,16 +149,13 @@ class OnSpark:
                 )
             return scanned, self._collect(rdd, report, "reduce", 0)
 
-    def write(
-        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
-    ) -> list[WrittenPart]:
-        if staging is not None and not is_local(self.sc.master):
-            staging = replace(staging, device=None)
-        stage = "count" if staging is None else "write"
+    def run(
+        self, stage: str, job: Job, tasks: Sequence[Sequence[Part]], work: Callable[[Job, Part, Pace], Result]
+    ) -> list[Result]:
         with _engine_errors():
             report = Report.of(self.sc)
-            shipped = ship(job, self._throttle(job, tasks), CLEANING, staging=staging)
-            rdd = self._distributed(tasks).mapPartitions(partial(write_partition, shipped, report))
+            shipped = ship(job, self._throttle(job, tasks), work)
+            rdd = self._distributed(tasks).mapPartitions(partial(run_partition, shipped, report))
         return self._collect(rdd, report, stage, _size_bytes(tasks))
 
     def run_whole(
@@ -364,7 +359,7 @@ def _has_ended(thread: threading.Thread, timeout_s: float) -> bool:
     return not thread.is_alive()
 
 
-def _size_bytes(tasks: Iterable[Iterable[Split] | Iterable[WriteTask]]) -> int:
+def _size_bytes(tasks: Iterable[Iterable[Sized]]) -> int:
     return sum(part.size_bytes for task in tasks for part in task)
 
 

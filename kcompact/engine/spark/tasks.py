@@ -16,10 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcompact import __version__
 from kcompact.bucket.scratch import use_scratch_in
-from kcompact.clean.job import ScanJob, Split, WriteTask
-from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Bucket, Executor, Job, Scan, Stages
-from kcompact.clean.write import write_part
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.seals import Seal, opened, scratch_error, sealed
 from kcompact.engine.spark.pyspark_private import forget_accumulators
@@ -28,6 +24,8 @@ from kcompact.failures import as_failure
 from kcompact.host.machine import available_cores, default_memory_bytes
 from kcompact.host.throttle import Pace, Throttle
 from kcompact.kernels.machine_code import library_sha256
+from kcompact.stages.executor import Bucket, Executor, Job, Scan, Sized, Stages
+from kcompact.stages.job import ScanJob, Split
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -116,17 +114,16 @@ class _Appended:
 
 
 class Shipped(NamedTuple):
-    """What every task of a Spark job needs: the job, its share of the limit, and the directory that it writes to.
+    """What every task of a Spark job needs: the job, its share of the limit, and what it calls.
 
-    `stages` are the functions that a scan or a reduction calls. `scratch` is the directory for blocks, None for the
-    shuffle; `staging` that for segments, None in a dry run.
+    `work` is a function, or the `Stages` of a scan and a reduction. `scratch` is the directory for blocks, None for the
+    shuffle.
     """
 
     job: Any
     throttle: Throttle
-    stages: Stages[Any, Any, Any]
+    work: Any
     scratch: str | None
-    staging: StagingDirectory | None
 
     @classmethod
     def opened(cls, data: bytes) -> Shipped:
@@ -141,16 +138,11 @@ class Shipped(NamedTuple):
 
 
 def ship(
-    job: ScanJob,
-    throttle: Throttle,
-    stages: Stages[Any, Any, Any],
-    *,
-    scratch: str | None = None,
-    staging: StagingDirectory | None = None,
+    job: ScanJob, throttle: Throttle, work: Stages[Any, Any, Any] | Callable[..., Any], *, scratch: str | None = None
 ) -> bytes:
     """Return what the tasks of a job need, sealed. Raises KernelsUnavailableError without the machine code."""
     package = tuple(Package.of_this_process())
-    return sealed((package, sealed(Shipped(job, throttle, stages, scratch, staging))))
+    return sealed((package, sealed(Shipped(job, throttle, work, scratch))))
 
 
 class BlockFile(NamedTuple):
@@ -189,7 +181,7 @@ def scan_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> It
     """
     for task in tasks:
         with report.errors_reported():
-            job, throttle, stages, directory, _ = Shipped.opened(shipped)
+            job, throttle, stages, directory = Shipped.opened(shipped)
             splits: Sequence[Split] = opened(task, source=BETWEEN_PROCESSES)
             scan = stages.scan(job, splits, Pace(throttle, report.done_bytes.add))
             for bucket, value in _with_summaries(scan):
@@ -215,7 +207,7 @@ def reduce_file_partition(shipped: bytes, report: Report, buckets: Iterable[byte
     """Yield the result of each bucket whose blocks are in files, sealed."""
     for bucket in buckets:
         with report.errors_reported():
-            job, _, stages, *_ = Shipped.opened(shipped)
+            job, _, stages, _ = Shipped.opened(shipped)
             yield sealed(reduce_files(job, stages, opened(bucket, source=BETWEEN_PROCESSES)))
 
 
@@ -229,7 +221,7 @@ def reduce_partition(shipped: bytes, report: Report, pairs: Iterable[tuple[int, 
     scanned: list[Any] = []
     buckets: dict[int, list[bytes]] = {}
     with report.errors_reported():
-        job, _, stages, *_ = Shipped.opened(shipped)
+        job, _, stages, _ = Shipped.opened(shipped)
         for key, data in pairs:
             bucket, value = opened(data, source=BETWEEN_PROCESSES)
             if bucket != key:
@@ -243,14 +235,14 @@ def reduce_partition(shipped: bytes, report: Report, pairs: Iterable[tuple[int, 
         yield sealed((False, scanned))
 
 
-def write_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> Iterator[bytes]:
-    """Write the parts of each task and yield each `WrittenPart`, sealed."""
+def run_partition(shipped: bytes, report: Report, tasks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the result of the work on each part of each task, sealed."""
     for task in tasks:
         with report.errors_reported():
-            job, throttle, _, _, staging = Shipped.opened(shipped)
-            parts: Sequence[WriteTask] = opened(task, source=BETWEEN_PROCESSES)
+            job, throttle, work, _ = Shipped.opened(shipped)
+            parts: Sequence[Sized] = opened(task, source=BETWEEN_PROCESSES)
             for part in parts:
-                yield sealed(write_part(job, part, staging, Pace(throttle, report.done_bytes.add)))
+                yield sealed(work(job, part, Pace(throttle, report.done_bytes.add)))
 
 
 # --- Whole tasks ----------------------------------------------------------------------------------------

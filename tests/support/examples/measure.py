@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import kcompact
-from kcompact.clean.stages import Executor
 from kcompact.format.batch import Record, build
+from kcompact.stages.executor import Executor
 from tests.support import log_writer
 from tests.support.log_writer import LogSpec
 

@@ -13,11 +13,10 @@ import pytest
 
 from kcompact import kernels
 from kcompact.clean import offset_map, prepare
-from kcompact.clean.job import OUTPUT_DTYPE, CleanJob, Split, WriteTask, WrittenPart
+from kcompact.clean.job import OUTPUT_DTYPE, WrittenPart
 from kcompact.clean.offset_map import Reduced
 from kcompact.clean.rules import RecordFate, record_fate
 from kcompact.clean.scan import Scanned
-from kcompact.clean.staged_files import StagingDirectory
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import Status
 from kcompact.cleaner.partition import clean_partition
@@ -27,6 +26,7 @@ from kcompact.format.batch import read_records
 from kcompact.format.block import clear_rows, head, pack_rows
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.stages.job import Split
 from tests.support import log_dsl
 from tests.support.command_line import digest
 from tests.support.machine_code import switched
@@ -54,10 +54,8 @@ class Sabotaged(InProcess):
         scanned, reduced = super().scan_and_reduce(job, tasks, stages)
         return self.scanned(list(scanned)), self.reduced(list(reduced))
 
-    def write(
-        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
-    ) -> list[WrittenPart]:
-        return self.written(super().write(job, tasks, staging))
+    def run(self, stage: str, job: Any, tasks: Sequence[Sequence[Any]], work: Any) -> list[Any]:
+        return self.written(super().run(stage, job, tasks, work))
 
 
 def altered(number: int, **changes: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kcompact.clean import prepare, splits
-from kcompact.clean.job import Split
+from kcompact.clean import prepare
 from kcompact.clean.prepare import Tuning, prepare_clean
-from kcompact.clean.stages import Progress
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import BatchTooLargeError, KcompactError
+from kcompact.stages import sizing
+from kcompact.stages.executor import Progress
+from kcompact.stages.job import Split
 from tests.support import log_dsl
 from tests.support.stages import THREE, plan_of
 
@@ -119,8 +120,8 @@ def test_a_batch_that_leaves_room_for_fewer_workers_leaves_as_few_tasks(tmp_path
 
 
 def test_a_log_of_small_batches_is_cut_into_smaller_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "MIN_SPLIT_BYTES", 1)
-    monkeypatch.setattr(splits, "SPLIT_BATCHES", 10)
+    monkeypatch.setattr(sizing, "MIN_SPLIT_BYTES", 1)
+    monkeypatch.setattr(sizing, "SPLIT_BATCHES", 10)
     batches = " ".join(f"[k{number}=1]" for number in range(80))
     plan = plan_of(log_dsl.parse(f"log now=10:00\n0: {batches}\n80:"), tmp_path / "logs")
     (task,) = prepare_clean(plan, InProcess(parallelism=1)).tasks

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean.job import Split
 from kcompact.clean.offset_map import KeyCollector
 from kcompact.clean.split_kernels import scan_split
 from kcompact.errors import RefusedError, StorageError
 from kcompact.format.names import Suffix
 from kcompact.log.files import LogFile
 from kcompact.log.inflate import Buffers
+from kcompact.stages.job import Split
 from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
 

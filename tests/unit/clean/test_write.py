@@ -34,7 +34,7 @@ def test_parts_make_one_segment_wherever_they_are_cut(
 
 def test_a_part_of_which_nothing_is_left(source: Path, staging: Path) -> None:
     (task,) = tasks_at(source)
-    nothing = write_part(job_of(source), task._replace(survivors=(b"\0",)), staging_at(staging), PACE)
+    nothing = write_part(staging_at(staging), job_of(source), task._replace(survivors=(b"\0",)), PACE)
     assert (nothing.size_bytes, len(nothing.output_table)) == (0, 0)
     assert joined(staging, [nothing]) == {f"{0:020d}{suffix}": b"" for suffix in (".log", ".index", ".timeindex")}
 

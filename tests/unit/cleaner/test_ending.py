@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean.stages import Progress, RoundProgress
 from kcompact.cleaner import ending, engines
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.journal import read_journal
@@ -23,6 +22,7 @@ from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import CleaningAbortedError
 from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
+from kcompact.stages.executor import Progress, RoundProgress
 from kcompact.swap import ending as swap_ending
 from kcompact.swap.recovery import recover
 from tests.support import log_dsl

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kcompact.bucket.path import SCRATCH_PREFIX, BucketPath
-from kcompact.clean.stages import Progress
 from kcompact.cleaner import engines
 from kcompact.cleaner.engines import SPARK_BYTES, Engine, EngineOptions, choose
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import RefusedError
+from kcompact.stages.executor import Progress
 
 GIB = 1 << 30
 MASTER = EngineOptions(master="local[*]")

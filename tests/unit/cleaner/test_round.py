@@ -14,7 +14,6 @@ import pytest
 
 import kcompact as package
 from kcompact.clean.held_back import HeldBack
-from kcompact.clean.stages import Progress, RoundProgress
 from kcompact.cleaner import engines
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
@@ -39,6 +38,7 @@ from kcompact.host import turns
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
+from kcompact.stages.executor import Progress, RoundProgress
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
 from tests.support.patience import PATIENCE_S

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kcompact.clean.job import CleanJob, Split
+from kcompact.clean.job import CleanJob
 from kcompact.clean.offset_map import Reduced
 from kcompact.clean.scan import Scanned
 from kcompact.cleaner import log_pool, service
@@ -36,6 +36,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.walk import plan_partitions
+from kcompact.stages.job import Split
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, DIRTY, digest, flip, partition, settings, values
 from tests.support.patience import PATIENCE_S, becomes

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kcompact.clean.groups import GroupSize, replaced_files
-from kcompact.clean.stages import Progress
 from kcompact.cleaner import space
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
@@ -20,6 +19,7 @@ from kcompact.cleaner.space import freed_by_deleting, shortage
 from kcompact.errors import CleaningAbortedError, NotEnoughSpaceError
 from kcompact.host.disk import Disk
 from kcompact.plan.options import PlanOptions
+from kcompact.stages.executor import Progress
 from kcompact.swap.copy.files import UnfinishedCopy
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import digest

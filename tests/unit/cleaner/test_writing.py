@@ -14,7 +14,6 @@ import pytest
 
 from kcompact.clean import join, write
 from kcompact.clean.staged_files import StagingDirectory
-from kcompact.clean.stages import Progress
 from kcompact.cleaner import space, writing
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
@@ -24,6 +23,7 @@ from kcompact.engine.seals import opened, sealed
 from kcompact.errors import BatchTooLargeError, CorruptBatchError, LogChangedError, NotEnoughSpaceError, StorageError
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
+from kcompact.stages.executor import Progress
 from tests.support.command_line import flip
 from tests.support.patience import PATIENCE_S
 from tests.support.spark_runs import content, left_behind, plan_of, write_log

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from kcompact.clean.staged_files import StagingDirectory
 from kcompact.cleaner import engines
 from kcompact.cli.output import progress
 from kcompact.cli.output.next_command import command_after
@@ -202,17 +201,17 @@ def test_spark_that_does_not_start_fails_only_what_it_would_clean(dirty: Path, m
 
 
 def test_an_interrupted_round(dirty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = InProcess.write
-    written: list[Path] = []
+    run = InProcess.run
+    written: list[str] = []
 
-    def interrupted(self: InProcess, job: Any, tasks: Any, staging: StagingDirectory | None) -> Any:
-        assert staging is not None
-        written.append(staging.path)
+    def interrupted(self: InProcess, stage: str, job: Any, tasks: Any, work: Any) -> Any:
+        assert stage == "write"
+        written.append(job.directory)
         if len(written) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return write(self, job, tasks, staging)
+        return run(self, stage, job, tasks, work)
 
-    monkeypatch.setattr(InProcess, "write", interrupted)
+    monkeypatch.setattr(InProcess, "run", interrupted)
     monkeypatch.setattr(engines, "available_cores", lambda: 1)  # One partition after the other.
     ran = clean(dirty)
     entries = {f"{entry['topic']}-{entry['partition']}": entry for entry in ran.json["partitions"]}

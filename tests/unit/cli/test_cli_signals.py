@@ -47,13 +47,13 @@ def test_a_signal_stops_between_two_steps(
     directory = partition(tmp_path / "a")
     other = partition(tmp_path / "b", settings("name=users-0"))
     before = digest(tmp_path)
-    write = InProcess.write
+    run = InProcess.run
 
     def interrupted(*arguments: Any) -> Any:
         os.kill(os.getpid(), number)
-        return write(*arguments)
+        return run(*arguments)
 
-    monkeypatch.setattr(InProcess, "write", interrupted)
+    monkeypatch.setattr(InProcess, "run", interrupted)
     monkeypatch.setattr(engines, "available_cores", lambda: 1)  # One partition after the other.
     handlers = signal.getsignal(number)
     ran = clean(directory, other)

@@ -19,7 +19,6 @@ import pytest
 from kcompact.clean import prepare
 from kcompact.clean.groups import write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
-from kcompact.clean.stages import Progress
 from kcompact.engine import in_process
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.errors import CleaningAbortedError, CorruptBatchError, KcompactError, RefusedError, ScratchSpaceError
@@ -30,6 +29,7 @@ from kcompact.host.throttle import Throttle
 from kcompact.log import inflate
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.stages.executor import Progress
 from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
 from tests.support.log_writer import DEFAULT_TIME, SegmentSpec

@@ -1,4 +1,4 @@
-"""`clean.splits`: a log is cut where its index points, or from its batch headers."""
+"""`stages.splits`: a log is cut where its index points, or from its batch headers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean import splits
-from kcompact.clean.job import Split
 from kcompact.clean.prepare import Tuning
 from kcompact.clean.splits import number_splits
 from kcompact.engine.in_process import InProcess
 from kcompact.log.files import LogFile
 from kcompact.plan.partition import plan_partition
+from kcompact.stages import splits
+from kcompact.stages.job import Split
 from tests.support import log_dsl, log_writer
 from tests.support.jobs import JOB
 from tests.support.stages import THREE, staged

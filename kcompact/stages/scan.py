@@ -7,125 +7,30 @@
 
 `clean.scan` and `clean.offset_map` are the stages of a cleaning, `keys.scan`, `keys.rows` and `keys.reduce` those of a
 count. They differ in what a key is, in how keys are merged, and in what else is counted.
-An `Executor` runs the stages, `engine` has two. A `Progress` receives the progress and can stop the run, a
-`RoundProgress` has one for each partition.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from kcompact import kernels
-from kcompact.clean.job import CleanJob, ScanJob, Split, WriteTask, WrittenPart
-from kcompact.clean.splits import ahead
-from kcompact.clean.staged_files import StagingDirectory
 from kcompact.errors import LogChangedError
 from kcompact.host.throttle import Pace
 from kcompact.log.inflate import Buffers
-from kcompact.notes import Note
+from kcompact.stages.job import ScanJob, Split
+from kcompact.stages.splits import ahead
 
 Job = TypeVar("Job", bound=ScanJob)
 Scan = TypeVar("Scan")
 Bucket = TypeVar("Bucket")
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
-
-
-class Stages(NamedTuple, Generic[Job, Scan, Bucket]):
-    """A scan and a reduction: functions of modules, so that they can be sent to other processes.
-
-    `scan` yields (bucket, block) for the splits of a task and returns a list; `reduce` returns the result of a bucket
-    from all its blocks in any order.
-    """
-
-    scan: Callable[[Job, Sequence[Split], Pace], Generator[tuple[int, bytes], None, list[Scan]]]
-    reduce: Callable[[Job, Iterable[bytes]], Bucket]
-
-
-class Progress:
-    """Receives the progress of a cleaning, and can stop it. This base class prints nothing and never stops."""
-
-    def begin(self, stage: str, total_bytes: int) -> None:
-        """A stage begins; its source has `total_bytes`."""
-
-    def advance(self, done_bytes: int) -> None:
-        """The stage has processed `done_bytes` more of its source."""
-
-    def check(self) -> None:
-        """Raise CleaningAbortedError if the cleaning must stop."""
-
-    def end(self) -> None:
-        """The cleaning has ended, whatever its result."""
-
-
-class RoundProgress:
-    """Receives the progress of a round. This base class prints nothing and never stops. Called from several threads."""
-
-    def of(self, directory: Path) -> Progress:
-        """Return the `Progress` of one partition."""
-        return Progress()
-
-    def note(self, note: Note) -> None:
-        """Receive a remark for the user."""
-
-
-class Whole(NamedTuple):
-    """What `Executor.run_whole` must know about its work.
-
-    `stages` are the stages whose progress is reported; each reads `size_bytes`. `memory_bytes` is for all workers
-    together; None means `host.machine.default_memory_bytes`.
-    """
-
-    stages: tuple[str, ...]
-    size_bytes: int
-    memory_bytes: int | None = None
-
-
-class Executor(Protocol):
-    """Calls each stage on as many workers as it has, and reports to a `Progress`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parallelism(self) -> int: ...
-    @property
-    def is_on_other_machines(self) -> bool:
-        """Whether the workers need storage that several machines share."""
-        ...
-
-    def scan_and_reduce(
-        self, job: Job, tasks: Sequence[Sequence[Split]], stages: Stages[Job, Scan, Bucket]
-    ) -> tuple[list[Scan], Iterable[Bucket]]:
-        """Scan the splits of every task, bring the blocks of each bucket together and reduce them."""
-        ...
-
-    def write(
-        self, job: CleanJob, tasks: Sequence[Sequence[WriteTask]], staging: StagingDirectory | None
-    ) -> list[WrittenPart]:
-        """Write the parts of every task."""
-        ...
-
-    @property
-    def whole_bytes(self) -> int:
-        """A partition with at most so many bytes to clean is best cleaned by `run_whole`; -1 for none."""
-        ...
-
-    def run_whole(
-        self, work: Callable[[Executor, int | None, Argument], Result], argument: Argument, whole: Whole
-    ) -> Result:
-        """Return `work(executor, memory_bytes, argument)`, which one worker runs with an executor of its own.
-
-        `work` is a function of a module, so that it can be sent to another process. It may run more than once, also at
-        the same time, and only one of its results is returned. `memory_bytes` are the worker's part.
-        """
-        ...
 
 
 class Collector(ABC):
