@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from kcompact.errors import KcompactError as KcompactError
     from kcompact.format.batch import read_records as read_records
     from kcompact.format.names import TopicPartition as TopicPartition
-    from kcompact.inspect.verify import findings as findings
     from kcompact.log.directory import PartitionLog as PartitionLog
     from kcompact.log.directory import read_log as read_log
     from kcompact.log.lock import log_dir_lock as log_dir_lock
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions as PlanOptions
     from kcompact.plan.partition import plan_partition as plan_partition
     from kcompact.plan.verdict import Reason as Reason
+    from kcompact.questions.verify.log import findings as findings
     from kcompact.release import release_of as release_of
     from kcompact.stages.executor import RoundProgress as RoundProgress
     from kcompact.swap.recovery import recover as recover

@@ -23,7 +23,7 @@ from kcompact import kernels
 from kcompact.clean.job import CleanJob
 from kcompact.format.block import Bytes, Keys, Rows, pack_keys, pack_rows, unpack_keys
 from kcompact.kernels import Mask
-from kcompact.stages.scan import Collector
+from kcompact.stages.collector import Collector
 
 SPLIT_SHIFT = 36
 IN_MAP = 1

@@ -24,9 +24,9 @@ from kcompact.log.inflate import Buffers
 from kcompact.log.markers import with_marker
 from kcompact.log.segment_reader import verified_batches
 from kcompact.log.transactions import PackedTable, TransactionBatch, of_headers, table_of
+from kcompact.stages.collector import key_hash, scan
 from kcompact.stages.executor import Stages
 from kcompact.stages.job import Split
-from kcompact.stages.scan import key_hash, scan
 from kcompact.stages.splits import wrong_index
 
 

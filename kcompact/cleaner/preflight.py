@@ -14,9 +14,9 @@ from kcompact.errors import KcompactError, NotEnoughSpaceError, RefusedError, Un
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kcompact.format.names import Suffix
 from kcompact.host.disk import Disk, Storage
-from kcompact.inspect.small_files import small_file_problems
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import LogDirLock, require_lockable
+from kcompact.log.small_files import small_file_problems
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, due_now

@@ -11,13 +11,13 @@ from kcompact.plan.walk import PlannedPartition
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
-    from kcompact.inspect.contents import LogContents, SegmentContents
-    from kcompact.inspect.findings import Finding
-    from kcompact.inspect.gap_walk import Gaps
-    from kcompact.inspect.groups import LogGroups
-    from kcompact.inspect.transactions import TransactionReport
-    from kcompact.keys.counts import CountedKeys, LogKeys
     from kcompact.plan.explanation import Explanation
+    from kcompact.questions.contents import LogContents, SegmentContents
+    from kcompact.questions.gaps.walks import Gaps
+    from kcompact.questions.groups import LogGroups
+    from kcompact.questions.keys.counts import CountedKeys, LogKeys
+    from kcompact.questions.transactions.answer import TransactionReport
+    from kcompact.questions.verify.findings import Finding
     from kcompact.swap.recovery_end import RecoveryReport
 
 

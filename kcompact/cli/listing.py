@@ -23,7 +23,6 @@ from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
-from kcompact.inspect.contents import file_size
 from kcompact.log.batch_headers import end_by_headers
 from kcompact.log.directory import LogDir, is_running, read_log, read_log_dir
 from kcompact.log.files import Files, LogFile, files_in
@@ -35,18 +34,19 @@ from kcompact.notes import Note, NoteCode
 from kcompact.plan.partition import advise_recovery
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.walk import gravest_exit_code
+from kcompact.questions.contents import file_size
 from kcompact.readable import counted, shown
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.cli.output.decoding import RecordDecoder
     from kcompact.cli.output.record_sinks import Sink
-    from kcompact.inspect.record_filter import RecordFilter
     from kcompact.kernels import Mask
-    from kcompact.keys.latest import LatestRecords
     from kcompact.log.transactions import TransactionEnds
     from kcompact.plan.options import PlanOptions
     from kcompact.plan.walk import Planner
+    from kcompact.questions.keys.latest import LatestRecords
+    from kcompact.questions.record_filter import RecordFilter
     from kcompact.stages.executor import Progress
 
 
@@ -533,7 +533,7 @@ def _read_latest(directory: Path, planner: Planner, *, memory_bytes: int | None,
     Raises CorruptDataError if the log is damaged, RefusedError, StorageError, LogChangedError.
     """
     from kcompact.engine.in_process import InProcess
-    from kcompact.keys.latest import latest_records
+    from kcompact.questions.keys.latest import latest_records
 
     def read(log_dir: LogDir) -> LatestRecords:
         plan, damage = planner.plan_despite_damage(directory, log_dir)

@@ -103,9 +103,9 @@ def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntr
 
 def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
     """Return the entry of a partition with what the headers of its batches say, and with its damage as error."""
-    from kcompact.inspect.contents import log_contents
-    from kcompact.inspect.findings import first_error
-    from kcompact.inspect.indexes import log_transaction_findings
+    from kcompact.questions.contents import log_contents
+    from kcompact.questions.verify.findings import first_error
+    from kcompact.questions.verify.indexes import log_transaction_findings
 
     plan, error = entry.plan, entry.error
     assert plan is not None
@@ -155,8 +155,8 @@ def file_entry(path: Path, *, verify: bool, memory_bytes: int) -> FileEntry:
 
 def _with_contents(entry: FileEntry, *, verify: bool, memory_bytes: int) -> FileEntry:
     """Return the entry of a log with its counts and, with `verify`, its findings."""
-    from kcompact.inspect.contents import file_contents
-    from kcompact.inspect.verify import verify_file
+    from kcompact.questions.contents import file_contents
+    from kcompact.questions.verify.log import verify_file
 
     base_offset = base_offset_of(entry.path)
     if verify:
@@ -178,8 +178,8 @@ def _with_findings_of_index(entry: FileEntry, memory_bytes: int) -> FileEntry:
     log = entry.path.with_suffix(".log")
     if entry.kind not in ("index", "timeindex", "txnindex") or has_second_suffix(entry.path) or not log.exists():
         return entry
-    from kcompact.inspect.findings import Severity
-    from kcompact.inspect.verify import verify_file
+    from kcompact.questions.verify.findings import Severity
+    from kcompact.questions.verify.log import verify_file
 
     verified = verify_file(LogFile.at(log), base_offset_of(entry.path), memory_bytes=memory_bytes)
     findings = tuple(finding for finding in verified.findings if finding.file == entry.path.name)

@@ -27,17 +27,17 @@ from kcompact.errors import (
 from kcompact.format.checkpoint import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from kcompact.format.names import Suffix
 from kcompact.format.properties import PARTITION_METADATA
-from kcompact.inspect import findings as inspected
-from kcompact.inspect.small_files import small_file_problems
-from kcompact.inspect.verify import verify_log
 from kcompact.log.batch_headers import headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
 from kcompact.log.offset_index import index_or_log, last_indexed_position
 from kcompact.log.producer_state import first_open_transaction_offset, load_producers
 from kcompact.log.segments import Segment
+from kcompact.log.small_files import small_file_problems
 from kcompact.log.transaction_index import read_transaction_index
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.verify import findings as inspected
+from kcompact.questions.verify.log import verify_log
 from kcompact.release import Release
 from kcompact.values import dataclass
 

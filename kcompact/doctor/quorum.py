@@ -29,11 +29,11 @@ from kcompact.format.names import (
 )
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.format.quorum_state import QUORUM_STATE, verify_quorum_state
-from kcompact.inspect.small_files import small_file_findings
 from kcompact.log.batch_headers import end_by_headers
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segment_reader import batches
+from kcompact.questions.verify.small_files import small_file_findings
 
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Rule: Uuid.METADATA_TOPIC_ID."""

@@ -193,7 +193,7 @@ SNAPPY_TABLE = LZ4_STATE + LZ4_STATE_WORDS
 SNAPPY_TABLE_BITS = 14
 CODEC_WORDS = SNAPPY_TABLE + (1 << SNAPPY_TABLE_BITS) // 4
 
-# The columns of a table with a row for each key, `keys.rows`, and what a record can be there.
+# The columns of a table with a row for each key, `questions.keys.rows`, and what a record can be there.
 
 KEY_HIGH, KEY_LOW, KEY_REF, KEY_TIMESTAMP, KEY_LATEST_BYTES, KEY_VERSIONS, KEY_BYTES, KEY_PREFIX = range(8)
 KEY_COLUMNS = 7

@@ -20,5 +20,6 @@ Imports: `errors`, `format`, `kernels`.
     producer_state       producers and open transactions, from a snapshot and a replay
     transactions         the transactional and the control batches in columns, and how transactions ended
     transaction_index    aborted transactions by the markers, and where a `.txnindex` contradicts them
+    small_files          damage of `leader-epoch-checkpoint` and `partition.metadata`
     lock                 the log directory's `.lock`
 """

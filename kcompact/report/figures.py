@@ -17,8 +17,8 @@ from kcompact.views.parts import Cell, Section, Table, lines, row
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from kcompact.keys.counts import LogKeys, VersionsBin
     from kcompact.log.segments import Segment
+    from kcompact.questions.keys.counts import LogKeys, VersionsBin
 
 MOST_DRAWN = 240
 """Of more segments, neighbours of the same role are drawn as one."""

@@ -20,12 +20,6 @@ from kcompact.errors import (
 )
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.host.machine import default_memory_bytes
-from kcompact.inspect.batch_kinds import count_kinds
-from kcompact.inspect.contents import log_contents
-from kcompact.inspect.gaps import log_gaps
-from kcompact.inspect.transactions import log_transaction_report
-from kcompact.keys.count import count_keys
-from kcompact.keys.counts import CountOptions
 from kcompact.log.directory import LogDir
 from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchanged
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
@@ -33,18 +27,24 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_despite_damage
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition, Planner, walk_partitions
+from kcompact.questions.batch_kinds import count_kinds
+from kcompact.questions.contents import log_contents
+from kcompact.questions.gaps.answer import log_gaps
+from kcompact.questions.keys.count import count_keys
+from kcompact.questions.keys.counts import CountOptions
+from kcompact.questions.transactions.answer import log_transaction_report
 from kcompact.stages.executor import Progress
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.cleaner.outcome import CleanResult
     from kcompact.errors import KcompactError
-    from kcompact.inspect.batch_kinds import BatchKinds
-    from kcompact.inspect.contents import LogContents
-    from kcompact.inspect.gap_walk import Gaps
-    from kcompact.inspect.transactions import TransactionReport
-    from kcompact.keys.counts import LogKeys
     from kcompact.plan.explanation import Explanation
+    from kcompact.questions.batch_kinds import BatchKinds
+    from kcompact.questions.contents import LogContents
+    from kcompact.questions.gaps.walks import Gaps
+    from kcompact.questions.keys.counts import LogKeys
+    from kcompact.questions.transactions.answer import TransactionReport
 
 MOST_DETAILED = 20
 """Of more partitions, the others get a row of the summary only."""

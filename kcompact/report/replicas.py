@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.compare.answer import ComparedPartition, ComparedReplica, Explained, Verdict
-from kcompact.compare.before_start import Action, PartitionAction, is_all_compared
-from kcompact.compare.findings import Certainty
-from kcompact.compare.pairs import Pairs
+from kcompact.questions.compare.answer import ComparedPartition, ComparedReplica, Explained, Verdict
+from kcompact.questions.compare.before_start import Action, PartitionAction, is_all_compared
+from kcompact.questions.compare.findings import Certainty
+from kcompact.questions.compare.pairs import Pairs
 from kcompact.readable import counted, shown, some_of
 from kcompact.report.page import PageView, PartitionView
 from kcompact.views.parts import Cell, Items, Part, Section, Table, Tone, cell, lines, offset

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from kcompact.errors import CorruptDataError, storage_errors
 from kcompact.format.limits import batch_memory_bytes
-from kcompact.keys.latest import stable_splits
-from kcompact.keys.state import LogState
 from kcompact.log.directory import LogDir, partition_of
 from kcompact.log.files import files_in
 from kcompact.log.transactions import PackedTable, PackedTables, readable_transactions
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.plan.walk import Planner
+from kcompact.questions.keys.latest import stable_splits
+from kcompact.questions.keys.state import LogState
 from kcompact.spark_source.tasks import LogPart, ReadTask
 
 _WHOLE = 1 << 62

@@ -9,11 +9,11 @@ from pathlib import Path
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import storage_errors
 from kcompact.format.names import TopicPartition
-from kcompact.keys.latest import LatestRecords, latest_records
 from kcompact.log.directory import LogDir, partition_of
 from kcompact.log.files import files_in
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.plan.walk import Planner
+from kcompact.questions.keys.latest import LatestRecords, latest_records
 from kcompact.spark_source.tasks import ReadTask
 
 

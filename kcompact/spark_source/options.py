@@ -11,9 +11,9 @@ from pathlib import Path
 from kcompact.bucket.path import require_local_path
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format.names import MAX_OFFSET
-from kcompact.inspect.record_filter import RecordFilter
 from kcompact.plan.discovery import find_partitions, no_such_topic
 from kcompact.plan.options import PlanOptions
+from kcompact.questions.record_filter import RecordFilter
 from kcompact.readable import closest, shown
 from kcompact.spark_source.columns import BATCH_COLUMNS, RECORD_COLUMNS, Columns
 from kcompact.spark_source.damage import DAMAGE_COLUMNS

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kcompact.format.names import TopicPartition
-from kcompact.inspect.record_filter import RecordFilter
 from kcompact.log.directory import partition_of
+from kcompact.questions.record_filter import RecordFilter
 from kcompact.values import dataclass
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017 - as PySpark's own times

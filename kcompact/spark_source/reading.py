@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcompact.format.limits import batch_memory_bytes
-from kcompact.inspect.record_filter import RecordFilter
 from kcompact.kernels import columns as c
 from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import LeftOutParts, Unreadable
 from kcompact.log.records import RecordRun, record_parts
+from kcompact.questions.record_filter import RecordFilter
 from kcompact.spark_source.columns import Place, batch_rows, record_batches
 from kcompact.spark_source.damage import Damage, damage_row
 from kcompact.spark_source.options import View
@@ -22,7 +22,7 @@ from kcompact.spark_source.tasks import LogPart, ReadTask
 if TYPE_CHECKING:
     from kcompact.format.names import TopicPartition
     from kcompact.kernels import Mask
-    from kcompact.keys.latest import LatestRecords, LatestSplit
+    from kcompact.questions.keys.latest import LatestRecords, LatestSplit
     from kcompact.stages.job import Split
 
 _LOGGER = logging.getLogger("kcompact")

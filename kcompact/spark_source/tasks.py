@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.format.names import TopicPartition
-from kcompact.inspect.record_filter import RecordFilter
+from kcompact.questions.record_filter import RecordFilter
 from kcompact.spark_source.options import SourceOptions
 from kcompact.stages.job import Split
 from kcompact.values import dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kcompact import readable
 from kcompact.format.codec import Codec
-from kcompact.inspect.batch_kinds import Amount, BatchKinds
-from kcompact.keys.counts import KeyCounts
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.batch_kinds import Amount, BatchKinds
+from kcompact.questions.keys.counts import KeyCounts
 from kcompact.views.parts import Cell, Section, Table, lines, row
 
 MOST_PRODUCERS = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kcompact import readable
-from kcompact.inspect.gap_walk import Gaps, GapWalk, Label
+from kcompact.questions.gaps.walks import Gaps, GapWalk, Label
 from kcompact.views.parts import Cell, Items, Part, Section, Table, Tone, cell, offset, row
 
 _TONES = {Label.PROOF: Tone.GOOD, Label.HINT: Tone.CAUTION}

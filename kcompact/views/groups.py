@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kcompact import readable
-from kcompact.inspect.groups import GroupContents, GroupType, LogGroups
+from kcompact.questions.groups import GroupContents, GroupType, LogGroups
 from kcompact.readable import counted
 from kcompact.views.parts import Cell, Part, Table, Tone, lines, row
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kcompact import readable
-from kcompact.keys.counts import AgeBin, CountedKeys, KeyCounts, LogKeys, NamedKey, PrefixKeys, Tally, key_hash
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.keys.counts import (
+    AgeBin,
+    CountedKeys,
+    KeyCounts,
+    LogKeys,
+    NamedKey,
+    PrefixKeys,
+    Tally,
+    key_hash,
+)
 from kcompact.views.parts import Cell, Lines, Part, Section, Table, lines, offset, row
 
 CLASSES = {

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.compare.answer import ComparedPartition, Explained, Verdict
-from kcompact.compare.before_start import Action, PartitionAction
-from kcompact.compare.pairs import Pairs
-from kcompact.keys.counts import key_hash
+from kcompact.questions.compare.answer import ComparedPartition, Explained, Verdict
+from kcompact.questions.compare.before_start import Action, PartitionAction
+from kcompact.questions.compare.pairs import Pairs
+from kcompact.questions.keys.counts import key_hash
 from kcompact.readable import counted, shown, some_of
 from kcompact.views.parts import Cell, Heading, Items, Part, Tone, lines
 

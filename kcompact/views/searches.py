@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from kcompact import readable
 from kcompact.format.names import parse_directory
+from kcompact.questions.search.findings import Hit, Place
+from kcompact.questions.search.scan import SearchedFile
+from kcompact.questions.search.scope import SearchedLogDir, SearchedPartition
+from kcompact.questions.search.statement import UNKNOWN, KeyOutcome, Outcome, Statement
 from kcompact.readable import counted, shown, some_of
-from kcompact.search.findings import Hit, Place
-from kcompact.search.scan import SearchedFile
-from kcompact.search.scope import SearchedLogDir, SearchedPartition
-from kcompact.search.statement import UNKNOWN, KeyOutcome, Outcome, Statement
 from kcompact.views.parts import Cell, Heading, Items, Part, Table, Tone, cell, lines
 
 _TONES = {Outcome.ABSENT: Tone.GOOD, Outcome.TOMBSTONE_ONLY: Tone.CAUTION}

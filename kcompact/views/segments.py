@@ -13,8 +13,8 @@ from kcompact.views.parts import Cell, Items, Lines, LogScale, Part, Section, Ta
 from kcompact.views.sentences import policy_line, release_line, role_reason
 
 if TYPE_CHECKING:
-    from kcompact.inspect.contents import LogContents
-    from kcompact.inspect.findings import Finding
+    from kcompact.questions.contents import LogContents
+    from kcompact.questions.verify.findings import Finding
 
 _TONES = {"damage": Tone.BAD, "warning": Tone.CAUTION}
 """By severity."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kcompact import readable
-from kcompact.inspect.transactions import MarkerCounts, State, Totals, Transaction, TransactionReport
+from kcompact.questions.transactions.answer import MarkerCounts, State, Totals, Transaction, TransactionReport
 from kcompact.readable import counted, size, time
 from kcompact.views.parts import Cell, Items, Part, Section, Table, Tone, cell, lines, offset, row
 

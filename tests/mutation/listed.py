@@ -1,6 +1,6 @@
 """The lists of mutants: a file for each room, in which each mutant is a line before and after, under its function.
 
-    kcompact/compare/epochs.py fork_of
+    kcompact/questions/compare/epochs.py fork_of
     - if a < b:
     + if a <= b:
     equivalent: why no run can tell them apart
@@ -63,17 +63,21 @@ def _of_command(module: str, names: tuple[str, ...]) -> list[str]:
 
 ROOMS = {
     "compare": Room(
-        "kcompact/compare/*.py",
+        "kcompact/questions/compare/*.py",
         83,
         (
-            *("tests/unit/compare", "tests/properties/test_compare_adversary.py", "tests/properties/test_compare.py"),
+            *(
+                "tests/unit/questions/compare",
+                "tests/properties/test_compare_adversary.py",
+                "tests/properties/test_compare.py",
+            ),
             *_of_command("test_cli_compare", _COMPARE_COMMAND),
         ),
     ),
     "search": Room(
-        "kcompact/search/*.py",
+        "kcompact/questions/search/*.py",
         50,
-        ("tests/unit/search", *_of_command("test_cli_search_key", _SEARCH_COMMAND)),
+        ("tests/unit/questions/search", *_of_command("test_cli_search_key", _SEARCH_COMMAND)),
     ),
     "ending": Room(
         "kcompact/cleaner/ending.py", 12, ("tests/unit/cleaner/test_ending.py", "tests/unit/cleaner/test_recovering.py")

@@ -1,6 +1,6 @@
 """The operators: what is changed in a line of Python, one place at a time. Texts, annotations and names are left alone.
 
-for mutant in mutants_of(source, path="kcompact/compare/judge.py"):
+for mutant in mutants_of(source, path="kcompact/questions/compare/judge.py"):
     changed = mutant.applied(source)
 """
 

@@ -16,12 +16,12 @@ from fixtures.broker import Broker
 from kcompact import readable
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
-from kcompact.inspect.gap_walk import GapWalk
-from kcompact.inspect.gaps import log_gaps
-from kcompact.inspect.transactions import State, TransactionReport, log_transaction_report
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
+from kcompact.questions.gaps.answer import log_gaps
+from kcompact.questions.gaps.walks import GapWalk
+from kcompact.questions.transactions.answer import State, TransactionReport, log_transaction_report
 from tests.oracle.clients import COORDINATORS
 from tests.oracle.driver import class_path
 from tests.oracle.odd_logs import odd_spec

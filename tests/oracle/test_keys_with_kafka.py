@@ -14,11 +14,11 @@ import pytest
 from kcompact.config.layers import topic_config
 from kcompact.config.settings import Override
 from kcompact.engine.in_process import InProcess
-from kcompact.keys.count import count_keys
-from kcompact.keys.counts import CountOptions, KeyCounts, LogKeys
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
+from kcompact.questions.keys.count import count_keys
+from kcompact.questions.keys.counts import CountOptions, KeyCounts, LogKeys
 from tests.oracle.odd_logs import odd_spec
 from tests.oracle.real_kafka import Json, RealKafka, Record
 from tests.support.machine_code import switched

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kcompact.compare.comparison import Comparison, compare_replicas
-from kcompact.compare.findings import Certainty, Finding, Kind, findings_of
-from kcompact.compare.transactions import Fault
 from kcompact.engine.in_process import InProcess
 from kcompact.log.directory import PartitionLog, read_log
+from kcompact.questions.compare.comparison import Comparison, compare_replicas
+from kcompact.questions.compare.findings import Certainty, Finding, Kind, findings_of
+from kcompact.questions.compare.transactions import Fault
 from tests.support.parameters import one_in
 from tests.support.simulated_replicas import SimulatedPartition, after_outages, random_partition
 
@@ -81,7 +81,7 @@ def test_neither_order_nor_sizes_change_a_finding(
     logs = logs_of(random_partition(tmp_path, 200 + seed, outages=True, forks=True))
     expected = normalized(findings_of(compared(logs)), range(len(logs)))
     assert expected or seed < 9
-    monkeypatch.setattr("kcompact.compare.comparison.LEAST_KEYS_BYTES", 600)
+    monkeypatch.setattr("kcompact.questions.compare.comparison.LEAST_KEYS_BYTES", 600)
     for split_bytes, memory_bytes in ((200, None), (1000, 1)):
         order = random.Random(seed).sample(range(len(logs)), len(logs))
         found = findings_of(compared([logs[number] for number in order], split_bytes, memory_bytes))

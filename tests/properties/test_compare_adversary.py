@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcompact.compare.answer import ComparedPartition
-from kcompact.compare.before_start import Action, actions_before_start
-from kcompact.compare.comparison import compare_replicas
-from kcompact.compare.findings import Certainty, Kind
 from kcompact.engine.in_process import InProcess
 from kcompact.log.directory import read_log
+from kcompact.questions.compare.answer import ComparedPartition
+from kcompact.questions.compare.before_start import Action, actions_before_start
+from kcompact.questions.compare.comparison import compare_replicas
+from kcompact.questions.compare.findings import Certainty, Kind
 from tests.support.afflicted_replicas import AFFLICTIONS, Afflicted, afflict
 from tests.support.files_in_memory import directory_in_memory
 from tests.support.parameters import few_examples

@@ -1,4 +1,4 @@
-"""`inspect.gaps` against a plain walk over every record, and the kernels against the definition."""
+"""`questions.gaps.answer` against a plain walk over every record, and the kernels against the definition."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from unittest import mock
 import pytest
 
 from kcompact.format.batch import parse_batches, read_records
-from kcompact.inspect import gap_batches
-from kcompact.inspect.gap_walk import Gaps, GapWalk
-from kcompact.inspect.gaps import log_gaps
 from kcompact.log import batch_headers, inflate, segment_reader
 from kcompact.log.markers import read_marker
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.gaps import batches as gap_batches
+from kcompact.questions.gaps.answer import log_gaps
+from kcompact.questions.gaps.walks import Gaps, GapWalk
 from tests.support.damage import flip_a_bit
 from tests.support.history_logs import plan_of
 from tests.support.machine_code import switched

@@ -1,4 +1,4 @@
-"""`compare.contents`: records have the same hash if and only if a reader sees the same in them."""
+"""`questions.compare.contents`: records have the same hash if and only if a reader sees the same in them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.compare.contents import content_hashes, key_hashes
 from kcompact.format.batch import Record, build
 from kcompact.format.codec import Codec
 from kcompact.log.files import LogFile
 from kcompact.log.records import RecordRun, record_runs
+from kcompact.questions.compare.contents import content_hashes, key_hashes
 from kcompact.stages.job import ScanJob
 from tests.support.kernel_inputs import LOG_NAME
 

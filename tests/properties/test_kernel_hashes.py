@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact import kernels
-from kcompact.stages.scan import key_hash
+from kcompact.stages.collector import key_hash
 from tests.support.jobs import JOB
 from tests.support.kernel_inputs import K0, K1, array, siphash128
 

@@ -1,4 +1,4 @@
-"""`keys.rows`: tables of keys are merged as their definition says, whatever is in the memory that is used again."""
+"""`questions.keys.rows`: tables of keys are merged as their definition says, in memory that is used again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kcompact.kernels import KEY_COLUMNS, Table
 from kcompact.kernels import columns as c
-from kcompact.keys import rows
-from kcompact.keys.rows import Merger, bucket_starts
+from kcompact.questions.keys import rows
+from kcompact.questions.keys.rows import Merger, bucket_starts
 from tests.support.key_definitions import merged
 
 USED_BITS = 3

@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kcompact.engine.in_process import InProcess
-from kcompact.keys.count import count_keys
-from kcompact.keys.counts import CountedKeys, CountOptions, KeyCounts, LogKeys, PrefixKeys, Tally
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.keys.count import count_keys
+from kcompact.questions.keys.counts import CountedKeys, CountOptions, KeyCounts, LogKeys, PrefixKeys, Tally
 from kcompact.stages.executor import Executor
 from tests.support.key_logs import NOW, KeyLog, Known, Plain, end_of_view, plain_count, random_log
 from tests.support.machine_code import switched

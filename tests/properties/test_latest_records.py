@@ -10,10 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kcompact.engine.in_process import InProcess
-from kcompact.keys.latest import latest_records
 from kcompact.log.files import LogFile
 from kcompact.log.records import record_runs
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.keys.latest import latest_records
 from kcompact.stages.executor import Executor
 from tests.support.key_logs import end_of_view, plain_count, random_log
 from tests.support.machine_code import switched

@@ -19,13 +19,13 @@ from kcompact.errors import StorageError, UnsupportedError
 from kcompact.format.batch import HEADER_BYTES, Record, build, computed_crc, parse_batches
 from kcompact.format.codec import Codec
 from kcompact.format.index import build_offset_index, parse_offset_index
-from kcompact.inspect import verify
-from kcompact.inspect.contents import LogContents, file_contents, log_contents
-from kcompact.inspect.verified_segment import SegmentToVerify, verified_by_kernels
-from kcompact.inspect.verify import verify_file, verify_log
 from kcompact.log import batch_headers, inflate, segment_reader
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.files import LogFile
+from kcompact.questions.contents import LogContents, file_contents, log_contents
+from kcompact.questions.verify import log as verify
+from kcompact.questions.verify.log import verify_file, verify_log
+from kcompact.questions.verify.segment import SegmentToVerify, verified_by_kernels
 from tests.support import log_writer, strategies
 from tests.support.command_line import flip, partition
 from tests.support.log_writer import LogSpec

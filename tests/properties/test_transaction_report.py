@@ -1,4 +1,4 @@
-"""`inspect.transactions` against a plain reading of every batch, with kernels and without."""
+"""`questions.transactions.answer` against a plain reading of every batch, with kernels and without."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from unittest import mock
 import pytest
 
 from kcompact.format.batch import Header, parse_batches, read_records
-from kcompact.inspect.transactions import (
+from kcompact.log import batch_headers, records, segment_reader
+from kcompact.log.markers import Marker, read_marker
+from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.transactions.answer import (
     State,
     TransactionReport,
     log_transaction_report,
 )
-from kcompact.log import batch_headers, records, segment_reader
-from kcompact.log.markers import Marker, read_marker
-from kcompact.plan.clean_plan import CleanPlan
 from tests.support.damage import flip_a_bit
 from tests.support.history_logs import plan_of
 from tests.support.machine_code import switched

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from kcompact.compare.comparison import compare_replicas
-from kcompact.compare.findings import Finding, findings_of
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor
 from kcompact.log.directory import PartitionLog, read_log
+from kcompact.questions.compare.comparison import compare_replicas
+from kcompact.questions.compare.findings import Finding, findings_of
 from tests.support.simulated_replicas import random_partition
 from tests.support.spark_runs import SPARK
 

@@ -8,9 +8,9 @@ import pytest
 
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor, queue_of
-from kcompact.keys.count import count_keys
-from kcompact.keys.counts import CountOptions
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.questions.keys.count import count_keys
+from kcompact.questions.keys.counts import CountOptions
 from tests.support.key_logs import random_log
 from tests.support.spark_runs import SPARK, plan_of, write_log
 from tests.support.stages import plan_of as plan_of_spec

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from kcompact.format.batch import Batch, Record, read_records, verify_crc
-from kcompact.inspect.groups import RECORD_OVERHEAD_BYTES, GroupCounter
 from kcompact.log.markers import read_marker
+from kcompact.questions.groups import RECORD_OVERHEAD_BYTES, GroupCounter
 
 
 class DefinedGroups(GroupCounter):

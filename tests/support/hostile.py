@@ -41,7 +41,6 @@ from kcompact.format.checkpoint import parse_leader_epochs, parse_offset_checkpo
 from kcompact.format.messages.cluster_metadata import read_record
 from kcompact.format.names import TopicPartition
 from kcompact.format.producer_snapshot import parse_snapshot
-from kcompact.inspect import verify
 from kcompact.log.directory import read_log
 from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.inflate import Buffers
@@ -49,6 +48,7 @@ from kcompact.log.markers import read_marker
 from kcompact.log.transactions import PackedTable
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.questions.verify import log as verify
 from kcompact.stages.job import Split
 from kcompact.swap import manifest
 from kcompact.swap.copy import Output

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.compare.answer import ComparedPartition, compare_partition
-from kcompact.compare.pairs import PairedPartition, Side
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.engine.in_process import InProcess
 from kcompact.format.batch import Record, build
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties, encode_uuid
 from kcompact.log.directory import partition_of, read_log_dir
+from kcompact.questions.compare.answer import ComparedPartition, compare_partition
+from kcompact.questions.compare.pairs import PairedPartition, Side
 from tests.support import examples, log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, flip
 from tests.support.metadata_records import MetadataRecord, PartitionRecord, TopicRecord

@@ -25,12 +25,12 @@ FOLDERS = [
     {"config"},
     {"plan"},
     {"stages"},
-    {"engine"},
-    {"inspect", "clean"},
-    {"keys"},
-    {"swap", "export", "compare", "search"},
-    {"spark_source"},
+    {"engine", "clean"},
+    {"swap"},
     {"cleaner"},
+    # Up to here it is the cleaning. What follows reads, shows and asks.
+    {"questions", "export"},
+    {"spark_source"},
     {"doctor"},
     {"views"},
     {"report"},
@@ -123,13 +123,13 @@ MAY_READ_LOCAL_FILES = {
     # What writes is about renames and syncs of local files, and reads them through held descriptors.
     *("swap", "clean.join", "clean.staged_files", "cleaner.space"),
     # What the user or the shell names: arguments, directories to look for partitions in.
-    *("plan.discovery", "plan.walk", "cli.question", "search.files"),
+    *("plan.discovery", "plan.walk", "cli.question", "questions.search.files"),
     # The machine: its processes, who may read and write in a log directory, who owns it.
     *("host", "cleaner.in_use", "doctor.log_dirs", "cli.commands.clean"),
     *("config.server_properties", "config.properties_files", "config.client"),  # Files of the broker and of clients.
     *("cleaner.journal", "report.file", "engine", "kernels", "bucket"),  # Files of their own.
     "export.files",  # The mode of the logs, which the new file takes over.
-    *("search", "cli.commands.search_key"),  # Every file below the arguments, of any kind; the list of keys.
+    *("questions.search", "cli.commands.search_key"),  # Every file below the arguments, of any kind; the list of keys.
 }
 """Modules that list, stat or open local files."""
 MAY_EVALUATE = {"kernels.build"}

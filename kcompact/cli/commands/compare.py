@@ -16,12 +16,12 @@ from kcompact.errors import KcompactError
 
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
-    from kcompact.compare.answer import ComparedPartition
-    from kcompact.compare.before_start import PartitionAction
-    from kcompact.compare.pairs import PairedPartition, Pairs, Side
     from kcompact.format.names import TopicPartition
     from kcompact.log.directory import LogDir
     from kcompact.plan.walk import LogDirs
+    from kcompact.questions.compare.answer import ComparedPartition
+    from kcompact.questions.compare.before_start import PartitionAction
+    from kcompact.questions.compare.pairs import PairedPartition, Pairs, Side
     from kcompact.stages.executor import Executor
 
 
@@ -73,10 +73,10 @@ def command(
       kcompact compare --report replicas.html /mnt/broker1/kafka /mnt/broker2/kafka
       kcompact compare --json A B | jq '.partitions[] | select(.verdict == "different").topic'
     """
-    from kcompact.compare.answer import DIFFERENT_EXIT_CODE
-    from kcompact.compare.before_start import Action, actions_before_start
-    from kcompact.compare.pairs import pair
     from kcompact.plan.walk import gravest_exit_code
+    from kcompact.questions.compare.answer import DIFFERENT_EXIT_CODE
+    from kcompact.questions.compare.before_start import Action, actions_before_start
+    from kcompact.questions.compare.pairs import pair
     from kcompact.report.file import require_libraries, require_writable
 
     _require_different(paths)
@@ -124,7 +124,7 @@ def _show(answer: _Answer, *, as_json: bool) -> None:
     from kcompact.cli.json.compare import COMPARE, WITH_BEFORE_START
     from kcompact.cli.json.keys import WITH_PRINT_DATA
     from kcompact.cli.output.printer import Printer
-    from kcompact.compare.before_start import is_all_compared
+    from kcompact.questions.compare.before_start import is_all_compared
     from kcompact.views.replicas import alone_parts, before_start_parts, replica_parts
 
     partitions, pairs, actions, print_data = answer
@@ -201,8 +201,8 @@ def _alone(pairs: Pairs) -> list[tuple[TopicPartition, Path, list[Path] | None]]
 def _compared(pairs: Pairs, engine_options: EngineOptions, memory_bytes: int | None) -> Iterator[ComparedPartition]:
     """Yield the answer about each partition, with progress on a terminal."""
     from kcompact.cli.output.stage_progress import executor_for
-    from kcompact.compare.answer import ComparedPartition
     from kcompact.plan.walk import LogDirs
+    from kcompact.questions.compare.answer import ComparedPartition
 
     with executor_for(engine_options, _directories(pairs)) as executor:
         log_dirs = LogDirs()
@@ -219,9 +219,9 @@ def _compare_one(
     paired: PairedPartition, pairs: Pairs, log_dirs: LogDirs, executor: Executor, memory_bytes: int | None
 ) -> ComparedPartition:
     """Return the answer about a partition, with the replica of each running broker as of one moment."""
-    from kcompact.compare.answer import compare_partition
     from kcompact.log.files import files_in
     from kcompact.log.unchanged_reading import read_unchanged
+    from kcompact.questions.compare.answer import compare_partition
 
     found = [log_dirs.despite_damage(directory) for _, directory in paired.replicas]
     around, problems = [log_dir for log_dir, _ in found], [problem for _, problem in found]

@@ -47,7 +47,7 @@ def with_gaps(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> 
     """Return the entry of a partition with its gaps. Raises StorageError."""
     from kcompact.cli.output.progress import bar_of
     from kcompact.cli.question import with_contents
-    from kcompact.inspect.gaps import log_gaps
+    from kcompact.questions.gaps.answer import log_gaps
 
     entry = with_contents(entry, log_dir)
     plan = entry.plan

@@ -69,7 +69,7 @@ def _has_groups(directory: Path) -> bool:
 
 def _with_groups(directory: Path, memory_bytes: int) -> GroupsEntry:
     from kcompact.cli.entries import GroupsEntry
-    from kcompact.inspect.groups import log_groups
     from kcompact.log.files import files_in
+    from kcompact.questions.groups import log_groups
 
     return GroupsEntry(directory=directory, groups=log_groups(files_in(directory), memory_bytes=memory_bytes))

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.entries import KeysEntry, TopicKeys
     from kcompact.config.resolve import Configured
-    from kcompact.keys.counts import CountOptions
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
+    from kcompact.questions.keys.counts import CountOptions
     from kcompact.stages.executor import Executor
 
 
@@ -80,10 +80,10 @@ def command(
     from kcompact.cli.output.entries import show_keys
     from kcompact.cli.output.stage_progress import executor_for
     from kcompact.cli.question import named_in
-    from kcompact.keys.counts import CountOptions
     from kcompact.plan.discovery import left_out
     from kcompact.plan.run_notes import option_notes, running_notes, time_notes
     from kcompact.plan.walk import gravest_exit_code
+    from kcompact.questions.keys.counts import CountOptions
 
     older_than_ms = None if older_than is None else _age_ms(older_than, plan_options.now_ms)
     count = CountOptions(top=top, separator=prefix or b"", older_than_ms=older_than_ms, memory_bytes=memory_bytes)
@@ -175,9 +175,9 @@ def _topic(
     _: LogDir,
 ) -> TopicKeys:
     from kcompact.cli.entries import KeysEntry, TopicKeys
-    from kcompact.keys.count import count_keys
     from kcompact.plan.partition import advise_recovery
     from kcompact.plan.walk import Planner, walk_partitions
+    from kcompact.questions.keys.count import count_keys
 
     planner = Planner(directories, options, configs)
     visit = partial(planner.planned_despite_damage, entry=KeysEntry)

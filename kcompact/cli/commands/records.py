@@ -11,8 +11,8 @@ from kcompact.cli import options
 from kcompact.cli.option_types import Key, KeyHash, NamedPath, Number, Time
 
 if TYPE_CHECKING:
-    from kcompact.inspect.record_filter import RecordFilter
     from kcompact.plan.options import PlanOptions
+    from kcompact.questions.record_filter import RecordFilter
 
 DECODER_NAMES = ("utf8", "hex", "base64", "int", "long", "double", "json", "confluent")
 LAYOUTS = ("text", "table", "csv", "jsonl")
@@ -200,7 +200,7 @@ def _filter(conditions: dict[str, Any], now_ms: int) -> RecordFilter | None:
     # Not `in`: 0 is a condition, and it equals False.
     if all(value is None or value is False or value == () for value in conditions.values()):
         return None
-    from kcompact.inspect.record_filter import RecordFilter, Transactional
+    from kcompact.questions.record_filter import RecordFilter, Transactional
 
     for name in ("since_ms", "until_ms"):
         if conditions[name] is not None:

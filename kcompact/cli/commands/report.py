@@ -19,9 +19,9 @@ from kcompact.errors import CorruptDataError
 from kcompact.notes import Note
 
 if TYPE_CHECKING:
-    from kcompact.keys.counts import CountOptions
     from kcompact.plan.options import PlanOptions
     from kcompact.plan.walk import PlannedPartition
+    from kcompact.questions.keys.counts import CountOptions
     from kcompact.report.reading import PartitionFacts
 
 STANDARD_OUTPUT = Path("-")
@@ -78,9 +78,9 @@ def command(
       kcompact report --topic 'orders*' -o orders.html /var/lib/kafka
     """
     from kcompact.cli.entries import explanations_of
-    from kcompact.keys.counts import CountOptions
     from kcompact.plan.run_notes import option_notes, plan_notes
     from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions
+    from kcompact.questions.keys.counts import CountOptions
     from kcompact.report.file import require_libraries, require_writable, write_report
     from kcompact.report.reading import MOST_DETAILED, PartitionFacts, planned_facts
 

@@ -18,8 +18,8 @@ from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
     from kcompact.notes import Note
-    from kcompact.search.keys import SearchedKey
-    from kcompact.search.statement import Statement
+    from kcompact.questions.search.keys import SearchedKey
+    from kcompact.questions.search.statement import Statement
 
 
 @options.command("search-key", settings=False)
@@ -119,7 +119,7 @@ def _print(statement: Statement, *, is_verbose: bool) -> None:
 
 def _wanted(keys: Sequence[bytes], keys_file: BinaryIO | None, *, labels: bool) -> tuple[list[SearchedKey], list[Note]]:
     """Return the keys to search for, and what is odd about those of the file. Raises click.UsageError, ConfigError."""
-    from kcompact.search.keys import keys_in, named_keys
+    from kcompact.questions.search.keys import keys_in, named_keys
 
     wanted = [(f"--key {number}", key) for number, key in enumerate(keys, start=1)]
     notes: list[Note] = []
@@ -148,7 +148,7 @@ def _searched(
     from kcompact import __version__
     from kcompact.cli.output.progress import bar_of
     from kcompact.host.machine import clock_ms
-    from kcompact.search.statement import listed, search
+    from kcompact.questions.search.statement import listed, search
 
     files = listed(paths, topics)
     total_bytes = sum(file.identity.size_bytes for file in files if file.identity)

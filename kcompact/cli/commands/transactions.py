@@ -46,7 +46,7 @@ def with_transactions(memory_bytes: int, entry: InspectedPartition, log_dir: Log
     """Return the entry of a partition with its transactions. Raises StorageError."""
     from kcompact.cli.output.progress import bar_of
     from kcompact.cli.question import with_contents
-    from kcompact.inspect.transactions import log_transaction_report
+    from kcompact.questions.transactions.answer import log_transaction_report
 
     entry = with_contents(entry, log_dir)
     plan = entry.plan

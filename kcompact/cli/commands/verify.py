@@ -47,9 +47,9 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
 
 def _verified(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
     """Return the entry of a partition with all findings."""
-    from kcompact.inspect.findings import first_error, of_error
-    from kcompact.inspect.small_files import log_dir_findings
-    from kcompact.inspect.verify import verify_log
+    from kcompact.questions.verify.findings import first_error, of_error
+    from kcompact.questions.verify.log import verify_log
+    from kcompact.questions.verify.small_files import log_dir_findings
 
     plan = entry.plan
     assert plan is not None

@@ -18,10 +18,10 @@ from kcompact.cli.json.fields import (
     nullable,
 )
 from kcompact.cli.json.keys import key_fields
-from kcompact.compare import findings
-from kcompact.compare.answer import Verdict
-from kcompact.compare.before_start import Action
 from kcompact.format.names import TopicPartition
+from kcompact.questions.compare import findings
+from kcompact.questions.compare.answer import Verdict
+from kcompact.questions.compare.before_start import Action
 
 WITH_BEFORE_START = "with `--before-start`"
 

@@ -20,7 +20,7 @@ from kcompact.cli.json.fields import (
     one_of,
 )
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
-from kcompact.inspect.gap_walk import Evidence, Label
+from kcompact.questions.gaps.walks import Evidence, Label
 
 WALK = Shape(
     "gap-walk",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcompact.cli.json.fields import INTEGER, STRING, Document, Field, Shape, choice, list_of, nullable
 from kcompact.cli.json.partitions import ERROR, IDENTITY, NOW_MS
-from kcompact.inspect.groups import GroupType
+from kcompact.questions.groups import GroupType
 
 GROUP = Shape(
     "group",

@@ -30,8 +30,8 @@ from kcompact.cli.json.partitions import (
     PlannedSegment,
     planned_segments,
 )
-from kcompact.inspect.contents import SegmentContents
-from kcompact.inspect.findings import Severity
+from kcompact.questions.contents import SegmentContents
+from kcompact.questions.verify.findings import Severity
 
 FINDING = Shape(
     "finding",

@@ -24,8 +24,8 @@ from kcompact.cli.json.fields import (
     tally,
 )
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
-from kcompact.keys.counts import key_hash
 from kcompact.plan.clean_plan import Role
+from kcompact.questions.keys.counts import key_hash
 
 WITH_PRINT_DATA = "with `--print-data`"
 

@@ -21,9 +21,9 @@ from kcompact.cli.json.fields import (
     nullable,
 )
 from kcompact.cli.json.partitions import NOTE
-from kcompact.search.files import Content
-from kcompact.search.findings import Place
-from kcompact.search.statement import UNKNOWN, Outcome
+from kcompact.questions.search.files import Content
+from kcompact.questions.search.findings import Place
+from kcompact.questions.search.statement import UNKNOWN, Outcome
 
 PLACE = Shape(
     "found-place",

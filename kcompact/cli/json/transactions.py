@@ -18,8 +18,8 @@ from kcompact.cli.json.fields import (
     nullable,
 )
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
-from kcompact.inspect.transactions import State, Transaction
 from kcompact.log.producer_state import Producer
+from kcompact.questions.transactions.answer import State, Transaction
 
 TRANSACTION = Shape(
     "transaction",

@@ -39,7 +39,7 @@ def _inside(data, start, size):
 def hash_record_keys(data: Bytes, columns: Table, rows: npt.NDArray[np.int64], k0: int, k1: int, keys: Table) -> None:
     """columns i64[9, m], rows i64[n] -> columns KEY_HIGH and KEY_LOW of keys i64[n, >= 2]: the hash of each key.
 
-    No row has a null key. Definition: `stages.scan.key_hash`.
+    No row has a null key. Definition: `stages.collector.key_hash`.
     """
     for number in range(rows.shape[0]):
         row = rows[number]

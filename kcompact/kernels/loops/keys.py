@@ -87,7 +87,7 @@ def _hash_key(section, key_start, key_end, k0, k1, separator, keys, entry):
 
 @loop
 def _class_of(row, offset, key_start, start_offset, stable_offset):
-    """Return the class of a record of a batch. Definition: `keys.scan.class_of`."""
+    """Return the class of a record of a batch. Definition: `questions.keys.scan.class_of`."""
     if offset >= stable_offset:
         return UNSTABLE
     if offset < start_offset:
@@ -109,7 +109,7 @@ def _timestamp_of(row, timestamp_delta):
 
 @loop
 def _kind_of(row, value_start, now_ms):
-    """Return whether a record of a batch has a value, or which tombstone it is. Definition: `keys.scan.kind_of`."""
+    """Return whether a record has a value, or which tombstone it is. Definition: `questions.keys.scan.kind_of`."""
     if value_start >= 0:
         return np.int64(VALUE)
     if not row[ATTRIBUTES] & DELETE_HORIZON_BIT:
@@ -139,7 +139,7 @@ def scan_keys(
     Reads and checks every record of the batches [first, end) and adds it to the counts of its class. A record with a
     key that a `read_committed` reader sees becomes a row of `keys`, with the reference `record_ref + (row << 2 | kind)`
     and in an eighth column the hash of the key before the first `separator`, or NO_PREFIX.
-    Definition: `keys.scan.read_split`.
+    Definition: `questions.keys.scan.read_split`.
     """
     entries = 0
     for number in range(first, end):

@@ -12,10 +12,10 @@ from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptDataError, NotEnoughSpaceError
-from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import read_log
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.partition import plan_partition
+from kcompact.questions.verify.log import verify_log
 from tests.support import log_dsl, log_writer
 from tests.support.committed_view import committed_view
 from tests.support.copies import read_files

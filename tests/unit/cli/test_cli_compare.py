@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.keys.counts import key_hash
+from kcompact.questions.keys.counts import key_hash
 from tests.support import metadata_log, replica_logs
 from tests.support.command_line import digest, kcompact, partition, running_broker
 from tests.support.html_tags import Tags

@@ -31,7 +31,7 @@ from kcompact.cli.json.fields import (
     schema_of,
     tally,
 )
-from kcompact.keys.counts import Tally
+from kcompact.questions.keys.counts import Tally
 
 
 class Color(StrEnum):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kcompact.cli.json.keys import COUNTS
-from kcompact.keys import count
-from kcompact.keys.count import count_keys
 from kcompact.log import unchanged_reading
+from kcompact.questions.keys import count
+from kcompact.questions.keys.count import count_keys
 from tests.support.command_line import (
     COMPACT,
     DIRTY,

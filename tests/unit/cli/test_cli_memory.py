@@ -47,7 +47,7 @@ WITH_LITTLE_MEMORY = """
 import resource, sys, time
 from click.testing import CliRunner
 from kcompact.cli.app import main
-import numpy, lz4.block, snappy, zstandard, kcompact.cleaner.round, kcompact.inspect.verify
+import numpy, lz4.block, snappy, zstandard, kcompact.cleaner.round, kcompact.questions.verify.log
 *commands, = eval(sys.stdin.read())
 CliRunner().invoke(main, commands[0])
 with open("/proc/self/statm") as statm:

@@ -11,7 +11,7 @@ import pytest
 from kcompact.cli.commands import report as command
 from kcompact.format.batch import Record, build
 from kcompact.host.installation import how_to_add
-from kcompact.keys.counts import key_hash
+from kcompact.questions.keys.counts import key_hash
 from tests.support import log_dsl, log_writer, txn_log
 from tests.support.command_line import COMPACT, LOG3, digest, flip, kcompact, partition, running_broker, settings
 from tests.support.html_tags import Tags

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from kcompact.cli.json.fields import schema_of
 from kcompact.cli.json.search import SEARCH
 from kcompact.format.properties import MetaProperties, encode_uuid
-from kcompact.search.keys import keys_in
+from kcompact.questions.search.keys import keys_in
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.command_line import CONTROL, command, environment, kcompact, on_terminal, partition, running_broker
 from tests.support.log_writer import LogSpec

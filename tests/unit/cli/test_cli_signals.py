@@ -146,7 +146,7 @@ main()
         (signal.SIGTERM, 143, "numpy.import", ("keys", "PATH")),
         (signal.SIGINT, 130, "kcompact.plan.partition.plan_partition", ("plan", "PATH")),
         (signal.SIGHUP, 129, "kcompact.plan.partition.plan_partition", ("clean", "--engine", "in-process", "PATH")),
-        (signal.SIGTERM, 143, "kcompact.inspect.verify.verify_log", ("verify", "PATH")),
+        (signal.SIGTERM, 143, "kcompact.questions.verify.log.verify_log", ("verify", "PATH")),
     ],
 )
 def test_a_signal_ends_the_command_and_shows_no_traceback(

@@ -8,8 +8,8 @@ import pytest
 
 from kcompact.doctor.recovery import recovery_findings
 from kcompact.errors import CorruptDataError
-from kcompact.inspect.verify import verify_log
 from kcompact.log.directory import LogDir, read_log
+from kcompact.questions.verify.log import verify_log
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import LOG0, LOG3, LOG6, rewrite
 

@@ -14,16 +14,16 @@ from kcompact.clean.prepare import prepare_clean
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import LogChangedError
 from kcompact.format.names import Suffix
-from kcompact.inspect.gaps import log_gaps
-from kcompact.inspect.transactions import log_transaction_report
-from kcompact.inspect.verify import verify_file, verify_log
-from kcompact.keys.count import count_keys
 from kcompact.log import files as log_files
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.log.files import FileIdentity, LogFile, OpenFile
 from kcompact.log.records import record_runs
 from kcompact.log.segment_reader import batches
 from kcompact.plan.partition import plan_partition
+from kcompact.questions.gaps.answer import log_gaps
+from kcompact.questions.keys.count import count_keys
+from kcompact.questions.transactions.answer import log_transaction_report
+from kcompact.questions.verify.log import verify_file, verify_log
 from tests.support import log_dsl, log_writer
 
 TEXT = """log now=10:00 name=orders-0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.inspect.record_filter import RecordFilter
+from kcompact.questions.record_filter import RecordFilter
 from kcompact.spark_source.pushed_filters import PushedFilters
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,93 @@
+"""Before a broker starts again: which partitions of its disk would bring keys back, hang, or lose keys.
+
+Such a partition is moved away while the broker is down. When the broker starts, it fetches the partition anew. It is
+never removed: it can have what the others have lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from kcompact.questions.compare.answer import ComparedPartition, Explained
+from kcompact.questions.compare.findings import Certainty, Kind
+from kcompact.questions.compare.pairs import Pairs
+from kcompact.readable import shell_word
+from kcompact.values import dataclass
+
+_HARMFUL = frozenset(Kind) - {Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH, Kind.EMPTIED_LOG}
+"""A broker truncates a fork by itself, and what is above it may be nowhere else."""
+
+
+_EITHER = (Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.BEHIND_WILL_RESURRECT)
+"""Which side is wrong is not proven: the replicas that have the record, or the others."""
+
+
+class Action(StrEnum):
+    """What to do with a partition before its broker starts."""
+
+    MOVE_AWAY = "move-away"
+    """It does harm. Moved away it stays whole: what it has above a fork is nowhere else."""
+    DECIDE = "decide"
+    """The files do not say, or it has what the others lack."""
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAction:
+    """What to do with a partition, and why. `command` is empty if there is nothing to do."""
+
+    partition: str
+    directory: Path
+    action: Action
+    kinds: tuple[Kind, ...]
+
+    @property
+    def command(self) -> str:
+        """The command for it, with a directory outside of the log directory to fill in."""
+        return f"mv {shell_word(self.directory)} BACKUP/" if self.action is Action.MOVE_AWAY else ""
+
+
+def is_all_compared(partitions: Sequence[ComparedPartition], pairs: Pairs) -> bool:
+    """Return whether nothing was left out, so that no action also means that nothing is wrong."""
+    return not pairs.exit_code and all(each.error is None and not each.not_compared for each in partitions)
+
+
+def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) -> list[PartitionAction]:
+    """Return what to do with each partition of a path that other replicas were given for.
+
+    One that an error kept from being compared needs a decision: nothing is known of it.
+    """
+    found = []
+    for partition in partitions:
+        if partition.error is not None:
+            directory = path if path.name == partition.name else path / partition.name
+            if directory.is_dir():
+                found.append(
+                    PartitionAction(partition=partition.name, directory=directory, action=Action.DECIDE, kinds=())
+                )
+            continue
+        replica = next((each for each in partition.replicas if each.path == path), None)
+        if replica is None:
+            continue
+        findings = [each for each in partition.findings if each.finding.kind is not Kind.UNREPLICATED_TAIL]
+        own = [each for each in findings if path in each.replicas]
+        is_needed = any(each.right is not None and path in each.right for each in findings)
+        is_harmful = any(
+            each.finding.kind in _HARMFUL and each.finding.certainty is not Certainty.UNDECIDED for each in own
+        )
+        possible = own + [each for each in findings if each not in own and _may_mean_others(each)]
+        action = Action.KEEP
+        if is_harmful and not is_needed:
+            action = Action.MOVE_AWAY
+        elif possible:
+            action = Action.DECIDE
+        kinds = tuple(dict.fromkeys(each.finding.kind for each in possible))
+        found.append(PartitionAction(partition=partition.name, directory=replica.directory, action=action, kinds=kinds))
+    return found
+
+
+def _may_mean_others(found: Explained) -> bool:
+    """Return whether a finding that names some replicas can mean that another one is wrong: a majority can be."""
+    return found.finding.kind in _EITHER or found.finding.certainty is Certainty.UNDECIDED

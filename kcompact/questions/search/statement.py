@@ -1,0 +1,210 @@
+"""A statement of search: which keys were searched for, where, when and how, what was found, and what it cannot know.
+
+It proves what the files held that were read, at the time of their reading, and nothing else. So it names them, each
+with its checksum, and says what may hold the keys all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+from kcompact.bucket.mirror import MIRROR
+from kcompact.errors import RefusedError
+from kcompact.plan.discovery import canonical, no_such_topic
+from kcompact.questions.search.files import FoundFile, files_below, has_files
+from kcompact.questions.search.finder import Finder
+from kcompact.questions.search.findings import Findings, Hit, KeyFindings, Place
+from kcompact.questions.search.keys import SearchedKey
+from kcompact.questions.search.scan import SearchedFile, search_file
+from kcompact.questions.search.scope import SearchedLogDir, SearchedPartition, log_dirs_of, partitions_of
+from kcompact.values import dataclass
+
+FOUND_EXIT_CODE = 10
+
+METHOD = (
+    "Every regular file below the paths was read whole, and its bytes were searched as they are stored. Every batch of "
+    "records that can be read was inflated too, and all that it inflates to was searched, whatever a reader would see "
+    "of it."
+)
+EXACT = "A key counts where it is the whole key of a record, and in files that are not read as records."
+UNKNOWN = (
+    "free blocks of the disks, and file system snapshots",
+    "backups, and copies on other machines",
+    "segments in tiered storage",
+    "other encodings of the key: encrypted, encoded, compressed by the producer, or spread over fields",
+    "the stores of consumers, of Kafka Connect and of Kafka Streams",
+    "what was written after a file was read",
+    "replicas on brokers whose directories were not given, which may bring the key back",
+)
+"""What a search of files cannot know."""
+
+
+class Outcome(StrEnum):
+    """What the search for a key has shown, the gravest first."""
+
+    PRESENT = "present"
+    NOT_PROVEN = "not-proven"
+    TOMBSTONE_ONLY = "tombstone-only"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyOutcome:
+    """The outcome for a key: its names, and its digest, HMAC-SHA-256 with the salt of the statement."""
+
+    names: tuple[str, ...]
+    digest: str
+    outcome: Outcome
+    found: KeyFindings
+
+    @property
+    def hits(self) -> dict[Place, int]:
+        """How often the key was found, by place."""
+        return self.found.hits
+
+    @property
+    def places(self) -> Sequence[Hit]:
+        """The first places of the key."""
+        return self.found.places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What was searched and what was found. Times are Unix milliseconds.
+
+    `salt` is None if the operator has chosen it: who has the statement alone cannot try keys then. With `is_exact` a
+    key counts only as the whole key of a record. `topics` are the patterns of the only topics that were searched.
+    """
+
+    paths: tuple[Path, ...]
+    topics: tuple[str, ...] = ()
+    is_exact: bool = False
+    started_ms: int
+    ended_ms: int
+    version: str
+    salt: str | None
+    keys: tuple[KeyOutcome, ...]
+    files: tuple[SearchedFile, ...]
+    log_dirs: tuple[SearchedLogDir, ...]
+    partitions: tuple[SearchedPartition, ...]
+
+    @property
+    def not_proven(self) -> tuple[SearchedFile, ...]:
+        """The files in which something may be hidden."""
+        return tuple(each for each in self.files if each.problem)
+
+    @property
+    def method(self) -> str:
+        """What was done."""
+        return f"{METHOD} {EXACT}" if self.is_exact else METHOD
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every key is absent, else 10."""
+        return 0 if all(each.outcome is Outcome.ABSENT for each in self.keys) else FOUND_EXIT_CODE
+
+
+def listed(paths: Sequence[Path], topics: Sequence[str] = ()) -> list[FoundFile]:
+    """Return the files to search, by absolute paths, with `topics` only those of partitions of matching topics.
+
+    A path that is a link is followed, unless its name is that of a partition. Raises RefusedError for a path without
+    any file, and if no topic matches.
+    """
+    for path in paths:
+        MIRROR.require(path)
+        if not path.exists() and not path.is_symlink():
+            raise RefusedError(path=path, problem="no such file or directory")
+        if not has_files(canonical(path)):
+            hint = "Nothing can be searched here. Is the disk mounted? Pass the directories that hold the files."
+            raise RefusedError(path=path, problem="there is no file in it", hint=hint)
+    found = files_below(map(canonical, paths), topics)
+    if topics and not found:
+        every = files_below(map(canonical, paths))
+        raise no_such_topic(paths[0], topics, list(dict.fromkeys(file.path.parent for file in every)))
+    return found
+
+
+def search(
+    paths: Sequence[Path],
+    files: Sequence[FoundFile],
+    keys: Sequence[SearchedKey],
+    *,
+    topics: Sequence[str] = (),
+    is_exact: bool = False,
+    salt: bytes,
+    shows_salt: bool,
+    version: str,
+    clock_ms: Callable[[], int],
+    memory_bytes: int,
+    advance: Callable[[int], None] = lambda size_bytes: None,
+) -> Statement:
+    """Search files, which `listed` has returned for these paths and topics, for keys, none of them empty. Reads only.
+
+    A file that has changed when all are read, or that is new, may have had a key for a moment that nobody has looked
+    at: it is not proven. `advance` receives the bytes of each step.
+    """
+    started_ms = clock_ms()
+    finder, findings = Finder([each.key for each in keys]), Findings(len(keys))
+    scanned = list(map(canonical, paths))
+    before = log_dirs_of(scanned, [file.path for file in files])
+    searched = [
+        search_file(file, finder, findings, is_exact=is_exact, memory_bytes=memory_bytes, advance=advance)
+        for file in files
+    ]
+    searched += _changed_since(scanned, topics, files, searched)
+    names = [file.path for file in searched]
+    was_running = {each.path for each in before if each.was_running}
+    log_dirs = [
+        replace(each, was_running=each.was_running or each.path in was_running) for each in log_dirs_of(scanned, names)
+    ]
+    is_open = any(file.problem for file in searched) or any(each.was_running for each in log_dirs)
+    return Statement(
+        paths=tuple(paths),
+        topics=tuple(topics),
+        is_exact=is_exact,
+        started_ms=started_ms,
+        ended_ms=clock_ms(),
+        version=version,
+        salt=salt.decode("utf-8", "backslashreplace") if shows_salt else None,
+        keys=tuple(
+            _outcome(key, found, salt, is_open=is_open, is_exact=is_exact)
+            for key, found in zip(keys, findings.keys, strict=True)
+        ),
+        files=tuple(searched),
+        log_dirs=tuple(log_dirs),
+        partitions=tuple(partitions_of(log_dirs, names)),
+    )
+
+
+def _changed_since(
+    paths: Sequence[Path], topics: Sequence[str], files: Sequence[FoundFile], searched: Sequence[SearchedFile]
+) -> list[SearchedFile]:
+    """Mark the files that have changed since they were listed. Return those that are new."""
+    now = {file.path: file for file in files_below(paths, topics)}
+    for file, result in zip(files, searched, strict=True):
+        current = now.pop(file.path, None)
+        if current is None:
+            result.problem = result.problem or "removed or renamed during the search"
+        elif current.identity != file.identity:
+            result.problem = result.problem or "changed during the search"
+    return [
+        SearchedFile(path=file.path, also=file.also, problem=file.problem or "new since the search began")
+        for file in now.values()
+    ]
+
+
+def _outcome(key: SearchedKey, found: KeyFindings, salt: bytes, *, is_open: bool, is_exact: bool) -> KeyOutcome:
+    places = found.hits.keys() & {Place.KEY, Place.TOMBSTONE} if is_exact else found.hits.keys()
+    if places - {Place.TOMBSTONE}:
+        outcome = Outcome.PRESENT
+    elif is_open:
+        outcome = Outcome.NOT_PROVEN
+    else:
+        outcome = Outcome.TOMBSTONE_ONLY if places else Outcome.ABSENT
+    digest = hmac.new(salt, key.key, hashlib.sha256).hexdigest()
+    return KeyOutcome(names=key.names, digest=digest, outcome=outcome, found=found)

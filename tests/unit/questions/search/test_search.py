@@ -1,0 +1,295 @@
+"""`kcompact.search`: a key is found wherever a file can hold its bytes, and nothing else is called absent."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kcompact.questions.search.files import FoundFile
+from kcompact.questions.search.findings import Place
+from kcompact.questions.search.keys import named_keys
+from kcompact.questions.search.statement import Outcome, Statement, listed, search
+from tests.support import log_dsl, log_writer
+
+KEY = b"customer-17"
+OTHER = "log\n0: [other=1 third=~]\n"
+
+
+def searched(
+    *paths: Path,
+    key: bytes = KEY,
+    files: Sequence[FoundFile] | None = None,
+    topics: Sequence[str] = (),
+    is_exact: bool = False,
+    advance: Callable[[int], None] = lambda size_bytes: None,
+) -> Statement:
+    return search(
+        paths,
+        listed(paths, topics) if files is None else files,
+        named_keys([("", key)]),
+        topics=topics,
+        is_exact=is_exact,
+        salt=b"s",
+        shows_salt=True,
+        version="1",
+        clock_ms=lambda: 5,
+        memory_bytes=1 << 26,
+        advance=advance,
+    )
+
+
+def outcome(*paths: Path, key: bytes = KEY) -> tuple[Outcome, dict[Place, int]]:
+    (found,) = searched(*paths, key=key).keys
+    return found.outcome, found.hits
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    log_writer.write(log_dsl.parse(text), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    ("records", "places", "expected"),
+    [
+        ("customer-17=a", {Place.KEY: 1}, Outcome.PRESENT),
+        ("customer-17=~", {Place.TOMBSTONE: 1}, Outcome.TOMBSTONE_ONLY),
+        ("customer-17=a customer-17=~", {Place.KEY: 1, Place.TOMBSTONE: 1}, Outcome.PRESENT),
+        ("customer-170=a", {Place.IN_KEY: 1}, Outcome.PRESENT),
+        ("other=of-customer-17", {Place.IN_VALUE: 1}, Outcome.PRESENT),
+        ("other=a customer-1=7", {}, Outcome.ABSENT),
+    ],
+)
+def test_records(tmp_path: Path, codec: str, records: str, places: dict[Place, int], expected: Outcome) -> None:
+    assert outcome(written(tmp_path, f"log\n0: [{records}]({codec})\n")) == (expected, places)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "orders-0/00000000000000000000.log.deleted",
+        "orders-0/00000000000000000000.log.cleaned",
+        "orders-0/00000000000000000000.log.swap",
+        "orders-0/.kcompact-0123456789abcdef/part-0",
+        "orders-1.0123456789abcdef0123456789abcdef-delete/00000000000000000000.log",
+        "orders-1.0123456789abcdef0123456789abcdef-stray/00000000000000000000.log",
+        "kept/orders-0/00000000000000000000.log",
+    ],
+)
+def test_every_file_with_batches_is_inflated(tmp_path: Path, name: str) -> None:
+    log = written(tmp_path / "source", "log\n0: [customer-17=a](zstd)\n") / "orders-0" / "00000000000000000000.log"
+    directory = written(tmp_path / "logs", OTHER)
+    assert outcome(directory) == (Outcome.ABSENT, {})
+    (directory / name).parent.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_bytes(log.read_bytes())
+    assert outcome(directory) == (Outcome.PRESENT, {Place.KEY: 1})
+
+
+def test_bytes_that_are_no_records(tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    file = directory / "orders-0" / "00000000000000000000.log"
+    file.write_bytes(file.read_bytes() + b"torn " + KEY)
+    assert outcome(directory) == (Outcome.PRESENT, {Place.IN_BYTES: 1})
+
+
+@pytest.mark.parametrize("damage", ["a damaged batch", "an unknown file", "a link", "a pipe", "a socket"])
+def test_what_may_be_hidden_is_not_absent(tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory = written(tmp_path / "logs", "log\n0: [other=1 third=~](zstd)\n")
+    log = directory / "orders-0" / "00000000000000000000.log"
+    if damage == "a damaged batch":
+        content = bytearray(log.read_bytes())
+        content[-1] ^= 1
+        log.write_bytes(content)
+    elif damage == "an unknown file":
+        (directory / "dump.gz").write_bytes(gzip.compress(KEY))
+    elif damage == "a link":
+        (directory / "orders-0" / "link").symlink_to(tmp_path)
+    elif damage == "a pipe":
+        os.mkfifo(directory / "orders-0" / "pipe")
+    else:
+        with socket.socket(socket.AF_UNIX) as bound:
+            os.chdir(directory)  # The path of a socket is short.
+            bound.bind("socket")
+    statement = searched(directory)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert len(statement.not_proven) == 1
+    assert statement.exit_code == 10
+
+
+def test_every_file_is_named_once_with_its_checksum(tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    (directory / "orders-0" / "second.log").hardlink_to(directory / "orders-0" / "00000000000000000000.log")
+    files = searched(directory, directory, directory / "orders-0").files
+    assert len(files) == len({file.path for file in files})
+    for file in files:
+        assert file.sha256 == hashlib.sha256(file.path.read_bytes()).hexdigest()
+        assert file.size_bytes == file.path.stat().st_size
+    (linked,) = (file for file in files if file.also)
+    assert [linked.path.name, *(path.name for path in linked.also)] == ["00000000000000000000.log", "second.log"]
+
+
+def test_a_key_across_two_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcompact.log.files._PIECE_BYTES", 7)
+    (tmp_path / "orders-0").mkdir()
+    for before in range(20):
+        (tmp_path / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"x" * before + KEY + b"y" * 9)
+        assert outcome(tmp_path) == (Outcome.PRESENT, {Place.IN_BYTES: 1})
+
+
+def test_records_of_a_file_that_is_read_in_pieces_are_found_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcompact.log.files._PIECE_BYTES", 50)
+    records = "".join(f"{offset}: [k{offset}=aaaaaaaaaaaaaaaaaaa]\n" for offset in range(9))
+    directory = written(tmp_path, f"log\n{records}9: [customer-17=a]\n10: [k10=a]\n")
+    (found,) = searched(directory).keys
+    assert found.hits == {Place.KEY: 1}
+    assert [hit.offset for hit in found.places] == [9]
+
+
+def append(log: Path) -> None:
+    log.write_bytes(log.read_bytes() + KEY)
+
+
+def replace(log: Path) -> None:
+    other = log.with_name("other")
+    other.write_bytes(log.read_bytes())
+    other.rename(log)
+
+
+def appear(log: Path) -> None:
+    log.with_suffix(".log.swap").write_bytes(log.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (append, "changed during the search"),
+        (replace, "changed during the search"),
+        (Path.unlink, "removed or renamed during the search"),
+        (appear, "new since the search began"),
+    ],
+)
+def test_a_file_that_changes_is_not_proven(tmp_path: Path, change: Callable[[Path], None], problem: str) -> None:
+    directory = written(tmp_path, OTHER)
+    log = directory / "orders-0" / "00000000000000000000.log"
+    left_bytes = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+    def advance(size_bytes: int) -> None:
+        nonlocal left_bytes
+        left_bytes -= size_bytes
+        if not left_bytes:
+            change(log)
+
+    statement = searched(directory, advance=advance)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert [file.problem for file in statement.not_proven] == [problem]
+
+
+def test_a_file_that_is_gone_before_it_is_read(tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    files = listed([directory])
+    (directory / "orders-0" / "00000000000000000000.log").unlink()
+    statement = searched(directory, files=files)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    (gone,) = statement.not_proven
+    assert "No such file" in gone.problem
+    assert gone.sha256 == ""
+
+
+def test_a_directory_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = written(tmp_path, OTHER)
+    closed = directory / "orders-0" / "closed"
+    closed.mkdir()
+    scandir = os.scandir
+
+    def refused(path: Path) -> object:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)  # Root may list everything.
+    statement = searched(directory)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert [(file.path, file.problem) for file in statement.not_proven] == [(closed, "Permission denied")]
+
+
+def test_an_exact_search_doubts_only_what_shows_the_key_outside_of_records(tmp_path: Path) -> None:
+    directory = written(tmp_path, "log\n0: [customer-170=a in-value=of-customer-17]\n")
+    assert searched(directory).keys[0].outcome is Outcome.PRESENT
+    (found,) = searched(directory, is_exact=True).keys
+    assert (found.outcome, found.hits) == (Outcome.ABSENT, {Place.IN_KEY: 1, Place.IN_VALUE: 1})
+    (directory / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n17 17\n")
+    assert searched(directory, is_exact=True).keys[0].outcome is Outcome.ABSENT
+    (directory / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\ncustomer-17 17\n")
+    statement = searched(directory, is_exact=True)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert [file.path.name for file in statement.not_proven] == ["leader-epoch-checkpoint"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=lambda pack: pack.__module__)
+def test_a_compressed_file_is_unknown_whatever_its_name_is(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    file = directory / "orders-0" / "00000000000000000000.index"
+    assert outcome(directory)[0] is Outcome.ABSENT
+    file.write_bytes(pack(KEY * 9))
+    statement = searched(directory)
+    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert [each.path for each in statement.not_proven] == [file]
+
+
+def test_a_topic_has_all_that_is_below_its_directories(tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    staged = directory / "orders-0" / ".kcompact-0123456789abcdef" / "group-0-part-0-01234567.index"
+    staged.parent.mkdir()
+    staged.write_bytes(KEY)
+    shutil.copytree(directory / "orders-0", directory / "audit-0")
+    searched_of = {topic: searched(directory, topics=[topic]) for topic in ("orders", "audit", "*")}
+    assert {topic: each.keys[0].hits for topic, each in searched_of.items()} == {
+        "orders": {Place.IN_BYTES: 1},
+        "audit": {Place.IN_BYTES: 1},
+        "*": {Place.IN_BYTES: 2},
+    }
+    names = {file.path.relative_to(directory).parts[0] for file in searched_of["audit"].files}
+    assert names == {"audit-0"}
+
+
+def test_a_field_of_one_byte(tmp_path: Path) -> None:
+    directory = written(tmp_path, "log\n0: [Z=Q]\n")
+    assert outcome(directory, key=b"Z")[1][Place.KEY] == 1
+    assert outcome(directory, key=b"Q")[1][Place.IN_VALUE] == 1
+
+
+def test_a_key_that_occurs_a_million_times_needs_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"a" * 1_000_000)
+    (found,) = searched(tmp_path, key=b"aa").keys
+    assert found.hits == {Place.IN_BYTES: 999_999}
+    assert len(found.places) == 3
+
+
+def test_deep_directories(tmp_path: Path) -> None:
+    directory = written(tmp_path, OTHER)
+    deep = directory / "deep"
+    deep.mkdir()
+    try:
+        inside = deep
+        for _ in range(sys.getrecursionlimit() + 100):
+            inside = inside / "d"
+            inside.mkdir()
+        (inside / "leader-epoch-checkpoint").write_bytes(KEY)
+        assert outcome(directory) == (Outcome.PRESENT, {Place.IN_BYTES: 1})
+    finally:
+        subprocess.run(["rm", "-r", deep], check=True)  # Python and pytest cannot remove so deep a tree.
