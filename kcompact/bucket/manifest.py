@@ -21,7 +21,7 @@ from kcompact.format.sealed_json import (
     OBJECT,
     TEXT,
     TIME,
-    Document,
+    SealedDocument,
     listed,
     mapped,
     optional,
@@ -49,7 +49,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class DirectoryManifest:
     """A directory in a bucket.
 
     `files` are below the attempt's directory, under their own names. `offsets` are the entries of the partition in the
@@ -77,7 +77,7 @@ class Manifest:
         return sealed(_FIELDS.write(self))
 
     @staticmethod
-    def parse(content: bytes, *, address: str) -> Manifest:
+    def parse(content: bytes, *, address: str) -> DirectoryManifest:
         """Return a manifest. Raises CorruptCheckpointError for anything that kcompact does not write."""
         try:
             manifest = _FIELDS.read(unsealed(content))
@@ -91,9 +91,9 @@ class Manifest:
 
 
 _OTHER_VERSION = "it is of another version of kcompact"
-_FILE = Document(StoredFile, name=TEXT, size_bytes=NUMBER, mtime_ns=TIME, crc32c=NUMBER, etag=TEXT)
-_FIELDS = Document(
-    Manifest,
+_FILE = SealedDocument(StoredFile, name=TEXT, size_bytes=NUMBER, mtime_ns=TIME, crc32c=NUMBER, etag=TEXT)
+_FIELDS = SealedDocument(
+    DirectoryManifest,
     version=VERSION,
     other_version=_OTHER_VERSION,
     attempt=TEXT,
@@ -110,7 +110,7 @@ _FIELDS = Document(
 )
 
 
-def _require_plain(manifest: Manifest) -> None:
+def _require_plain(manifest: DirectoryManifest) -> None:
     """Raise ValueError if a name leads elsewhere, or a text cannot be written."""
     if not ATTEMPT.fullmatch(manifest.attempt):
         raise ValueError("its attempt is no name of an attempt")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
-from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, Manifest
+from kcompact.bucket.manifest import ATTEMPT, MANIFEST, MAX_MANIFEST_BYTES, DirectoryManifest
 from kcompact.bucket.mirrored_file import ListedFile, Listing, MirroredFile
 from kcompact.bucket.path import SCHEME, BucketPath, parts_of
 from kcompact.bucket.remote import Bucket, RemoteObject, request_pool
@@ -182,7 +182,7 @@ class Mirror:
 
     def _read_manifests(
         self, bucket: Bucket, root: BucketPath, target: str, objects: Mapping[str, RemoteObject]
-    ) -> dict[str, Manifest]:
+    ) -> dict[str, DirectoryManifest]:
         """Return the manifests of directories, those that can be read. Several are asked for at the same time."""
         asked = {directory: request_pool().submit(self._manifest, bucket, of) for directory, of in objects.items()}
         found = {}
@@ -192,7 +192,12 @@ class Mirror:
         return found
 
     def _require_complete(
-        self, bucket: Bucket, root: BucketPath, target: str, manifests: Mapping[str, Manifest], present: set[str]
+        self,
+        bucket: Bucket,
+        root: BucketPath,
+        target: str,
+        manifests: Mapping[str, DirectoryManifest],
+        present: set[str],
     ) -> None:
         """Keep an error for each directory that a complete copy lacks, or that does not belong to it.
 
@@ -223,7 +228,7 @@ class Mirror:
                         hint="Run the same command again that makes it. Its partitions can be read one by one.",
                     )
 
-    def _manifest(self, bucket: Bucket, of: RemoteObject) -> Manifest:
+    def _manifest(self, bucket: Bucket, of: RemoteObject) -> DirectoryManifest:
         address = bucket.address(of.key)
         if of.size_bytes > MAX_MANIFEST_BYTES:
             raise RefusedError(path=address, problem="is too large for a manifest")
@@ -232,10 +237,15 @@ class Mirror:
             return bucket.read(of, 0, of.size_bytes) if of.size_bytes else b""
 
         self.manifests[address] = content
-        return Manifest.parse(content(), address=address)
+        return DirectoryManifest.parse(content(), address=address)
 
     def _make_by_manifest(
-        self, bucket: Bucket, root: BucketPath, directory: str, manifest: Manifest, by_key: dict[str, RemoteObject]
+        self,
+        bucket: Bucket,
+        root: BucketPath,
+        directory: str,
+        manifest: DirectoryManifest,
+        by_key: dict[str, RemoteObject],
     ) -> None:
         """Mirror the files of a manifest, or none: raises CorruptCheckpointError if an object is not there."""
         listed = {}
@@ -274,9 +284,9 @@ class Mirror:
         if path.name in _BESIDE:
             file.fetch(0, remote.size_bytes)
 
-    def _write_shared(self, root: BucketPath, manifests: dict[str, Manifest]) -> None:
+    def _write_shared(self, root: BucketPath, manifests: dict[str, DirectoryManifest]) -> None:
         """Write the checkpoints of log directories that have no files of their own, from the manifests in them."""
-        above: dict[str, dict[TopicPartition, Manifest]] = {}
+        above: dict[str, dict[TopicPartition, DirectoryManifest]] = {}
         for directory, manifest in manifests.items():
             parent, _, name = directory.rpartition("/")
             partition = TopicPartition.parse(name)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcompact.bucket.answers import NoConditionalWritesError, failed
-from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest, StoredFile
+from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, DirectoryManifest, StoredFile
 from kcompact.bucket.path import BucketPath
 from kcompact.bucket.remote import Bucket, crc_of, request_pool
 from kcompact.errors import CorruptCheckpointError, KcompactError, RefusedError, storage_errors
@@ -35,13 +35,13 @@ def new_attempt() -> str:
     return f".kcompact-{secrets.token_hex(8)}"
 
 
-def published(bucket: Bucket, key: str, directory: Path) -> Manifest | None:
+def published(bucket: Bucket, key: str, directory: Path) -> DirectoryManifest | None:
     """Return the manifest of a directory in a bucket, None if it is not there. Raises CorruptCheckpointError."""
     content = bucket.read_small(_below(key, MANIFEST), max_bytes=MAX_MANIFEST_BYTES)
-    return None if content is None else Manifest.parse(content, address=str(directory / MANIFEST))
+    return None if content is None else DirectoryManifest.parse(content, address=str(directory / MANIFEST))
 
 
-def lost_objects(bucket: Bucket, key: str, manifest: Manifest) -> list[str]:
+def lost_objects(bucket: Bucket, key: str, manifest: DirectoryManifest) -> list[str]:
     """Return the keys of a manifest's objects that the bucket does not have, or has otherwise.
 
     By one listing; what it lacks, another one must lack too.
@@ -74,10 +74,10 @@ def publish(
     bucket: Bucket,
     key: str,
     directory: BucketPath,
-    manifest: Manifest,
+    manifest: DirectoryManifest,
     *,
     names: frozenset[str] | None = None,
-    replaced: Manifest | None = None,
+    replaced: DirectoryManifest | None = None,
     take: Callable[[int], None] = lambda size_bytes: None,
 ) -> None:
     """Upload the files of a directory, or those with some `names`, and create the manifest `key` with them.
@@ -108,7 +108,9 @@ def publish(
         _remove(bucket, (_below(key, f"{replaced.attempt}/{file.name}") for file in replaced.files))
 
 
-def _created(bucket: Bucket, key: str, directory: Path, manifest: Manifest, replaced: Manifest | None) -> bool:
+def _created(
+    bucket: Bucket, key: str, directory: Path, manifest: DirectoryManifest, replaced: DirectoryManifest | None
+) -> bool:
     """Create a manifest, and return whether it is the one that is there. Raises StorageError if none is.
 
     That of a copy that lacks objects is overwritten: at each moment one is there. If two runs do that, the later one
@@ -149,10 +151,10 @@ def _uploaded(
     bucket: Bucket,
     key: str,
     directory: BucketPath,
-    manifest: Manifest,
+    manifest: DirectoryManifest,
     keys: Mapping[str, str],
     take: Callable[[int], None],
-) -> Manifest:
+) -> DirectoryManifest:
     """Upload files, each under its key, until a listing has all of them, and return the manifest with them.
 
     Raises StorageError for a file that the bucket does not keep.

@@ -33,7 +33,7 @@ from kcompact.plan.verdict import Reason
 from kcompact.readable import shell_word
 from kcompact.stages.executor import Executor, Whole
 from kcompact.swap.copy import BucketOutput, Output, OutputPart, output_at
-from kcompact.swap.copy.marker import MARKER, Record
+from kcompact.swap.copy.marker import MARKER, FinishedDirectory
 
 # --- The output of a round ------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ def _copied_by_task(cleaning: Cleaning, output: BucketOutput) -> CleanResult:
     return replace(_resumed(plan, record.outcome, output), resumed=False)
 
 
-def copy_in_task(executor: Executor, memory_bytes: int | None, task: _CopyTask) -> Record:
+def copy_in_task(executor: Executor, memory_bytes: int | None, task: _CopyTask) -> FinishedDirectory:
     """Copy a partition to its part of an output, and return the record. Raises KcompactError, as `copy_partition`.
 
     Every attempt uploads under keys of its own, and one creates the manifest. Another one that made the same copy, at

@@ -18,7 +18,7 @@ from pathlib import Path
 from kcompact.errors import KcompactError, LogDirLockedError, PartitionInUseError
 from kcompact.format.names import Suffix
 from kcompact.host import other_processes
-from kcompact.host.other_processes import Inode, OpenFile, OpenFiles
+from kcompact.host.other_processes import FileUse, Inode, OpenFiles
 from kcompact.log.directory import PerLogDir, is_running
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
@@ -44,7 +44,7 @@ def require_unused(directory: Path, known: Collection[FileIdentity] = ()) -> Non
     _require_no_broker(directory, files)
 
 
-def _require_no_broker(directory: Path, files: list[tuple[str, OpenFile]]) -> None:
+def _require_no_broker(directory: Path, files: list[tuple[str, FileUse]]) -> None:
     for name, use in files:
         if _is_as_a_broker(name, use):
             raise PartitionInUseError(file=directory / name, pid=use.pid, command=use.command, is_mapped=use.is_mapped)
@@ -60,8 +60,8 @@ class UseCheck:
         other_processes.forget_look()  # Of an earlier run of this process.
         self._only_notes = only_notes
         self._changes = changes
-        self._brokers: dict[OpenFile, list[str]] = {}
-        self._readers: dict[OpenFile, list[str]] = {}
+        self._brokers: dict[FileUse, list[str]] = {}
+        self._readers: dict[FileUse, list[str]] = {}
         self._unseen: tuple[str, ...] = ()
 
     def look_at(self, directory: Path, known: Collection[FileIdentity] = ()) -> None:
@@ -102,11 +102,11 @@ def _is_open(files: Collection[FileIdentity], seen: OpenFiles) -> bool:
     return any(seen.of((file.device, file.inode)) for file in files)
 
 
-def _is_as_a_broker(name: str, use: OpenFile) -> bool:
+def _is_as_a_broker(name: str, use: FileUse) -> bool:
     return use.is_writable or (use.is_mapped and name.endswith(_INDEXES))
 
 
-def _looked_up(directory: Path) -> tuple[OpenFiles, list[tuple[str, OpenFile]]]:
+def _looked_up(directory: Path) -> tuple[OpenFiles, list[tuple[str, FileUse]]]:
     """Return a recent look, and the files of the directory that other processes had open, with how."""
     inodes: dict[str, Inode] = {}
     newest_ms = 0

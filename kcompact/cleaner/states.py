@@ -18,7 +18,7 @@ from kcompact.format.names import TopicPartition
 from kcompact.values import dataclass
 
 
-class Kind(enum.StrEnum):
+class StateKind(enum.StrEnum):
     """The kinds of states, in the order of the columns of `TRANSITIONS`."""
 
     NONE = "none"
@@ -82,7 +82,7 @@ _TABLE = (
 )
 # fmt: on
 
-TRANSITIONS = {(kind, event): change for event, *row in _TABLE for kind, change in zip(Kind, row, strict=True)}
+TRANSITIONS = {(kind, event): change for event, *row in _TABLE for kind, change in zip(StateKind, row, strict=True)}
 """What each event does in each state."""
 
 
@@ -90,22 +90,22 @@ TRANSITIONS = {(kind, event): change for event, *row in _TABLE for kind, change 
 class State:
     """The state of a partition. `pauses` is at least 1 for a paused partition and 0 for every other."""
 
-    kind: Kind
+    kind: StateKind
     pauses: int = 0
 
     def __post_init__(self) -> None:
-        assert (self.pauses >= 1) if self.kind is Kind.PAUSED else (self.pauses == 0)
+        assert (self.pauses >= 1) if self.kind is StateKind.PAUSED else (self.pauses == 0)
 
     def __str__(self) -> str:
         return f"{self.kind}({self.pauses})" if self.pauses else str(self.kind)
 
 
-NONE, IN_PROGRESS, ABORTED = State(Kind.NONE), State(Kind.IN_PROGRESS), State(Kind.ABORTED)
+NONE, IN_PROGRESS, ABORTED = State(StateKind.NONE), State(StateKind.IN_PROGRESS), State(StateKind.ABORTED)
 
 
 def paused(pauses: int) -> State:
     """Return the state with this number of pauses, which is `NONE` for 0."""
-    return State(Kind.PAUSED, pauses) if pauses else NONE
+    return State(StateKind.PAUSED, pauses) if pauses else NONE
 
 
 def after(state: State, event: Event, *, partition: TopicPartition) -> State:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcompact.questions.groups import LogGroups
     from kcompact.questions.keys.counts import CountedKeys, LogKeys
     from kcompact.questions.transactions.answer import TransactionReport
-    from kcompact.questions.verify.findings import Finding
+    from kcompact.questions.verify.findings import FileFinding
     from kcompact.swap.recovery_end import RecoveryReport
 
 
@@ -26,7 +26,7 @@ class InspectedPartition(PlannedPartition):
     """One partition in the report of `inspect`."""
 
     contents: LogContents | None = None
-    findings: tuple[Finding, ...] | None = None
+    findings: tuple[FileFinding, ...] | None = None
     gaps: Gaps | None = None
     transactions: TransactionReport | None = None
 
@@ -62,7 +62,7 @@ class FileEntry:
     size_bytes: int | None = None
     contents: SegmentContents | None = None
     entries: list[dict[str, Any]] | None = None
-    findings: tuple[Finding, ...] | None = None
+    findings: tuple[FileFinding, ...] | None = None
     error: str | None = None
     exit_code: int = 0
 

@@ -178,13 +178,13 @@ def _with_findings_of_index(entry: FileEntry, memory_bytes: int) -> FileEntry:
     log = entry.path.with_suffix(".log")
     if entry.kind not in ("index", "timeindex", "txnindex") or has_second_suffix(entry.path) or not log.exists():
         return entry
-    from kcompact.questions.verify.findings import Severity
+    from kcompact.questions.verify.findings import FileSeverity
     from kcompact.questions.verify.log import verify_file
 
     verified = verify_file(LogFile.at(log), base_offset_of(entry.path), memory_bytes=memory_bytes)
     findings = tuple(finding for finding in verified.findings if finding.file == entry.path.name)
     entry = replace(entry, findings=findings)
-    is_damaged = any(finding.severity is Severity.DAMAGE for finding in findings)
+    is_damaged = any(finding.severity is FileSeverity.DAMAGE for finding in findings)
     return _damaged(entry) if is_damaged else entry
 
 

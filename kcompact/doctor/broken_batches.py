@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.findings import Finding, FindingKind
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import HEADER_BYTES, Batch, read_header, read_records
 from kcompact.format.names import Suffix, Temporary, TopicPartition
@@ -69,7 +69,7 @@ def wrong_start(file: LogFile) -> Finding | None:
     if magic >= 0:
         return None
     return Finding(
-        kind=Kind.UNLOADABLE_SEGMENT,
+        kind=FindingKind.UNLOADABLE_SEGMENT,
         directory=file.files.directory,
         file=file.path,
         position=0,
@@ -98,7 +98,7 @@ def broken_end(file: LogFile, position: int, *, end_position: int | None = None)
     if position < end - UP_TO_MAGIC_BYTES and (size := struct.unpack_from(">i", prefix, 8)[0]) < LEAST_RECORD_BYTES:
         least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
         return finding(
-            kind=Kind.UNLOADABLE_SEGMENT,
+            kind=FindingKind.UNLOADABLE_SEGMENT,
             problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
             broker_says=f"Found record size {size} {least} in file {file}",
         )
@@ -106,7 +106,7 @@ def broken_end(file: LogFile, position: int, *, end_position: int | None = None)
         f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and consumers do not "
         "get past them"
     )
-    return finding(kind=Kind.TORN_END, problem=problem)
+    return finding(kind=FindingKind.TORN_END, problem=problem)
 
 
 def torn_closed_end(file: LogFile, position: int, offsets: range) -> Finding | None:
@@ -125,7 +125,7 @@ def torn_closed_end(file: LogFile, position: int, offsets: range) -> Finding | N
     if not is_batch or OVERHEAD_BYTES + size <= left_bytes:
         return None
     return Finding(
-        kind=Kind.TORN_END,
+        kind=FindingKind.TORN_END,
         directory=file.files.directory,
         file=file.path,
         position=position,
@@ -140,7 +140,7 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
     for name in log.leftovers:
         if name.endswith(f"{Suffix.LOG}{Temporary.SWAP}"):
             found = broken_end(log.file(name), 0)
-            if found is not None and found.kind is Kind.UNLOADABLE_SEGMENT:
+            if found is not None and found.kind is FindingKind.UNLOADABLE_SEGMENT:
                 yield found
 
 
@@ -170,7 +170,7 @@ def uncleanable_batches(file: LogFile, partition: TopicPartition, *, memory_byte
                 exception = _wrong_records(opened.read(size_bytes, position), file, position, memory_bytes)
             if exception:
                 yield Finding(
-                    kind=Kind.UNCLEANABLE_BATCH,
+                    kind=FindingKind.UNCLEANABLE_BATCH,
                     directory=file.files.directory,
                     file=file.path,
                     position=position,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcompact.doctor.believed_index import end_look_up, offset_index_findings, time_index_findings, unstable_findings
 from kcompact.doctor.broken_batches import broken_end, torn_closed_end, uncleanable_batches, wrong_start
-from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.findings import Finding, FindingKind
 from kcompact.errors import (
     CorruptBatchError,
     CorruptDataError,
@@ -193,7 +193,7 @@ def bad_transaction_index(problem: KcompactError, release: Release) -> Finding |
     if version is None or not release.refuses_txn_version(version):
         return None
     says = "KafkaException: Unexpected aborted transaction version"
-    return replace(of_error(problem, Path()), kind=Kind.BAD_TRANSACTION_INDEX, broker_says=says)
+    return replace(of_error(problem, Path()), kind=FindingKind.BAD_TRANSACTION_INDEX, broker_says=says)
 
 
 def of_error(problem: KcompactError, directory: Path) -> Finding:
@@ -215,32 +215,32 @@ def of_error(problem: KcompactError, directory: Path) -> Finding:
     )
 
 
-def _kind_of(problem: KcompactError) -> tuple[Kind, str]:
+def _kind_of(problem: KcompactError) -> tuple[FindingKind, str]:
     """Return the kind of an error, and what a broker's log says about it."""
     match problem:
         case CorruptBatchError():
-            return Kind.DAMAGED_BATCH, ""
+            return FindingKind.DAMAGED_BATCH, ""
         case CorruptIndexError():
-            return Kind.LYING_INDEX, ""
+            return FindingKind.LYING_INDEX, ""
         case CorruptDataError() if problem.file.endswith(Suffix.SNAPSHOT):
-            return Kind.BAD_SNAPSHOT, f"Failed to load producer snapshot from '{problem.file}'"
+            return FindingKind.BAD_SNAPSHOT, f"Failed to load producer snapshot from '{problem.file}'"
         case CorruptDataError() if problem.file.endswith(LEADER_EPOCH_CHECKPOINT):
-            return Kind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.file}"
+            return FindingKind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.file}"
         case UnsupportedError() if problem.path.endswith(LEADER_EPOCH_CHECKPOINT):
-            return Kind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.path}"
+            return FindingKind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.path}"
         case CorruptDataError() if problem.file.endswith(PARTITION_METADATA):
             says = f"Error while reading partition metadata file {problem.file}, or: NullPointerException"
-            return Kind.BAD_CHECKPOINT, says
+            return FindingKind.BAD_CHECKPOINT, says
         case CorruptDataError() if problem.file.endswith(LOG_START_OFFSET_CHECKPOINT):
-            return Kind.LOG_START_ABOVE_END, "Deleting all segments because logEndOffset"
+            return FindingKind.LOG_START_ABOVE_END, "Deleting all segments because logEndOffset"
         case CorruptDataError() if problem.file.endswith(Suffix.LOG):
-            return Kind.MISSING_LOG, "Found an orphaned index file"
+            return FindingKind.MISSING_LOG, "Found an orphaned index file"
         case CorruptDataError():
-            return Kind.CHECKPOINT_ABOVE_END, ""
+            return FindingKind.CHECKPOINT_ABOVE_END, ""
         case OtherTopicError():
-            return Kind.OTHER_TOPIC, "InconsistentTopicIdException: Tried to assign topic ID"
+            return FindingKind.OTHER_TOPIC, "InconsistentTopicIdException: Tried to assign topic ID"
         case StaleReplicaError():
-            return Kind.STALE_REPLICA, "marked stray and renamed"
+            return FindingKind.STALE_REPLICA, "marked stray and renamed"
         case StorageError():
-            return Kind.UNREADABLE, problem.word
-    return Kind.REFUSED, ""
+            return FindingKind.UNREADABLE, problem.word
+    return FindingKind.REFUSED, ""

@@ -13,7 +13,7 @@ from kcompact.config.layers import with_refusals
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured
 from kcompact.doctor.damage import of_error
-from kcompact.doctor.findings import Finding, Kind, worst_first
+from kcompact.doctor.findings import Finding, FindingKind, worst_first
 from kcompact.doctor.log_dirs import (
     access_findings,
     checkpoint_findings,
@@ -137,9 +137,11 @@ def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:
         kernels.library()
         for package in kernels.unusable_packages() if reads_all else ():
             problem = f"the machine code cannot call the library of the Python package {package}"
-            yield Finding(kind=Kind.SLOW_CODEC, directory=log_dir, problem=f"{problem}; install its wheel of PyPI")
+            yield Finding(
+                kind=FindingKind.SLOW_CODEC, directory=log_dir, problem=f"{problem}; install its wheel of PyPI"
+            )
     except KernelsUnavailableError as problem:
-        yield Finding(kind=Kind.MACHINE_CODE, directory=log_dir, problem=f"machine code: {problem.problem}")
+        yield Finding(kind=FindingKind.MACHINE_CODE, directory=log_dir, problem=f"machine code: {problem.problem}")
 
 
 def _log_dir_findings(

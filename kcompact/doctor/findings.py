@@ -25,7 +25,7 @@ class Severity(StrEnum):
     """Nothing stops."""
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """A kind of finding: its name, its severity, the exit code of a command that finds it, the next command.
 
     In the next command `{dir}` is the directory that the finding is about, `{file}` its file.
@@ -157,7 +157,7 @@ class Finding:
     the next command. `size_bytes` is that of a directory.
     """
 
-    kind: Kind
+    kind: FindingKind
     directory: Path
     problem: str
     file: Path | None = None
@@ -200,5 +200,5 @@ class Finding:
 
 def worst_first(found: Iterable[Finding]) -> list[Finding]:
     """Return the findings by severity and kind, each once. Findings of one kind keep their order."""
-    severities, kinds = list(Severity), list(Kind)
+    severities, kinds = list(Severity), list(FindingKind)
     return sorted(dict.fromkeys(found), key=lambda each: (severities.index(each.severity), kinds.index(each.kind)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcompact import readable
 from kcompact.config.metadata_log import read_meta_properties
-from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.findings import Finding, FindingKind
 from kcompact.errors import KcompactError
 from kcompact.format.names import REMOTE_INDEX_CACHE, parse_directory
 from kcompact.format.properties import PARTITION_METADATA
@@ -20,12 +20,15 @@ from kcompact.plan.discovery import LeftOutKind, left_out_of
 
 _KINDS = {
     LeftOutKind.DELETE: (
-        Kind.DELETE_DIRECTORY,
+        FindingKind.DELETE_DIRECTORY,
         "a deleted partition; a broker removes it, at the latest when it starts",
     ),
-    LeftOutKind.FUTURE: (Kind.FUTURE_DIRECTORY, "a replica that was moving to this log directory; a broker goes on"),
+    LeftOutKind.FUTURE: (
+        FindingKind.FUTURE_DIRECTORY,
+        "a replica that was moving to this log directory; a broker goes on",
+    ),
     LeftOutKind.STRAY: (
-        Kind.STRAY_DIRECTORY,
+        FindingKind.STRAY_DIRECTORY,
         "a replica that the cluster no longer assigned to this broker; a broker loads it and does not serve it",
     ),
 }
@@ -45,11 +48,13 @@ def directory_findings(log_dir: Path) -> Iterator[Finding]:
             yield Finding(kind=kind, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
         elif each.kind is LeftOutKind.UNKNOWN and is_loaded(each.directory.name):
             problem = "not a name that Kafka writes, but a broker loads it as a partition"
-            yield Finding(kind=Kind.FOREIGN_NAME, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
+            yield Finding(
+                kind=FindingKind.FOREIGN_NAME, directory=each.directory, problem=problem, size_bytes=each.size_bytes
+            )
         elif each.kind is LeftOutKind.UNKNOWN:
             says = f"Found directory {each.directory}, '{each.directory.name}' is not in the form of topic-partition"
             yield Finding(
-                kind=Kind.UNKNOWN_DIRECTORY,
+                kind=FindingKind.UNKNOWN_DIRECTORY,
                 directory=each.directory,
                 problem="a directory whose name is not that of a partition; move it out of the log directory",
                 size_bytes=each.size_bytes,
@@ -62,7 +67,7 @@ def _why_unusable(future: Path) -> Finding | None:
 
     Rule: LogManager.findAbandonedFutureLogs, LogManager.replaceCurrentWithFutureLog.
     """
-    finding = partial(Finding, kind=Kind.UNUSABLE_FUTURE, directory=future)
+    finding = partial(Finding, kind=FindingKind.UNUSABLE_FUTURE, directory=future)
     parsed = parse_directory(future.name)
     current = None if parsed is None else future.with_name(str(parsed.topic_partition))
     if current is not None and current.is_dir():
@@ -102,7 +107,7 @@ def file_findings(log: PartitionLog) -> Iterator[Finding]:
             others.append(name)
             continue
         yield Finding(
-            kind=Kind.UNKNOWN_FILE,
+            kind=FindingKind.UNKNOWN_FILE,
             directory=log.directory,
             file=log.directory / name,
             problem=f"a broker takes '{name.partition('.')[0]}' for an offset; move the file out of the log directory",
@@ -113,7 +118,7 @@ def file_findings(log: PartitionLog) -> Iterator[Finding]:
             f"{readable.some_of(others, at_most=_LISTED)}: not files of Kafka; neither a broker nor kcompact uses them"
         )
         yield Finding(
-            kind=Kind.FOREIGN_NAME,
+            kind=FindingKind.FOREIGN_NAME,
             directory=log.directory,
             file=log.directory / others[0],
             problem=readable.shown(problem),

@@ -13,7 +13,7 @@ from pathlib import Path
 from kcompact.config.brokers import Broker
 from kcompact.config.resolve import Configured
 from kcompact.config.settings import TopicConfig
-from kcompact.doctor.findings import Finding, Kind
+from kcompact.doctor.findings import Finding, FindingKind
 from kcompact.errors import RefusedError, storage_errors
 from kcompact.format.checkpoint import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kcompact.format.names import parse_directory
@@ -49,7 +49,7 @@ def outage_findings(
             some = some_of([f"{shown(name)} ({duration(late[name].delete_retention_ms)})" for name in sorted(late)])
             condition = "" if any(each.compacts for each in late.values()) else ", if it is compacted"
             yield Finding(
-                kind=Kind.LONG_OUTAGE,
+                kind=FindingKind.LONG_OUTAGE,
                 directory=log_dir,
                 problem=f"the broker last wrote here {duration(now_ms - stopped_ms)} ago, which is longer than "
                 f"delete.retention.ms of {some}{condition}: tombstones that it lacks may be gone from the other "

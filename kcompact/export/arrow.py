@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kcompact import kernels
 from kcompact.export import columns
-from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, Field, Kind, Source
+from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, FieldType, FieldValues, RecordSource
 from kcompact.format.batch import java_string, read_varint
 from kcompact.kernels import HEADERS_START, Bytes, Column
 from kcompact.log.records import RecordRun
@@ -31,11 +31,11 @@ _FEW_RECORDS = 8
 """So few records are not worth an operation on arrays for each of their headers."""
 
 _TYPES = {
-    Kind.INT16: pa.int16(),
-    Kind.INT32: pa.int32(),
-    Kind.INT64: pa.int64(),
-    Kind.TRUTH: pa.bool_(),
-    Kind.TIME: pa.timestamp("ms", tz="UTC"),
+    FieldType.INT16: pa.int16(),
+    FieldType.INT32: pa.int32(),
+    FieldType.INT64: pa.int64(),
+    FieldType.TRUTH: pa.bool_(),
+    FieldType.TIME: pa.timestamp("ms", tz="UTC"),
 }
 _EXTRA_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 _HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -62,7 +62,7 @@ class ArrowWriter:
         else:
             self._writer = pa.ipc.new_file(file, self._schema)
 
-    def write(self, run: RecordRun, rows: Column, source: Source, extra: Sequence[Extra] = ()) -> None:
+    def write(self, run: RecordRun, rows: Column, source: RecordSource, extra: Sequence[Extra] = ()) -> None:
         """Write some records of a run. They are in the file after `close` at the latest."""
         for first, end in pieces(run, rows):
             more = [each._replace(values=each.values[first:end]) for each in extra]
@@ -88,20 +88,20 @@ class ArrowWriter:
 
 def _schema(topics: Sequence[str], *, with_data: bool, extra: Sequence[Extra]) -> pa.Schema:
     empty = columns.empty_run()
-    return record_batch(empty, columns.NO_ROWS, Source(0, 0, 0), topics, with_data=with_data, extra=extra).schema
+    return record_batch(empty, columns.NO_ROWS, RecordSource(0, 0, 0), topics, with_data=with_data, extra=extra).schema
 
 
 def record_batch(
     run: RecordRun,
     rows: Column,
-    source: Source,
+    source: RecordSource,
     topics: Sequence[str],
     *,
     with_data: bool,
     extra: Sequence[Extra] = (),
 ) -> pa.RecordBatch:
     """Return some records of a run as columns of Arrow."""
-    names = {Kind.TOPIC: topics, Kind.TIMESTAMP_TYPE: TIMESTAMP_TYPES, Kind.CODEC: CODECS}
+    names = {FieldType.TOPIC: topics, FieldType.TIMESTAMP_TYPE: TIMESTAMP_TYPES, FieldType.CODEC: CODECS}
     arrays = {field.name: _array(field, names) for field in _with_numbers(columns.head(run, rows, source))}
     if with_data:
         arrays["key"] = binary_array(run.data, run.key_start[rows], run.key_size[rows])
@@ -112,24 +112,24 @@ def record_batch(
     return pa.RecordBatch.from_pydict(arrays)
 
 
-def _with_numbers(fields: Iterable[Field]) -> Iterator[Field]:
+def _with_numbers(fields: Iterable[FieldValues]) -> Iterator[FieldValues]:
     """Yield the fields, and each time also as a number: it can be too far away to be a time for every reader."""
     for field in fields:
-        if field.kind is not Kind.TIME:
+        if field.kind is not FieldType.TIME:
             yield field
             continue
         is_null = np.zeros(len(field.values), bool) if field.is_null is None else field.is_null
         is_far = (field.values < -MOST_TIME_MS) | (field.values > MOST_TIME_MS)
         yield field._replace(is_null=is_null | is_far)
-        yield Field(f"{field.name}_ms", Kind.INT64, field.values, field.is_null)
+        yield FieldValues(f"{field.name}_ms", FieldType.INT64, field.values, field.is_null)
 
 
-def _array(field: Field, names: dict[Kind, Sequence[str]]) -> pa.Array:
+def _array(field: FieldValues, names: dict[FieldType, Sequence[str]]) -> pa.Array:
     if field.kind in names:
         numbers = pa.array(field.values.astype(np.int32), mask=field.is_null)
         return pa.DictionaryArray.from_arrays(numbers, pa.array(names[field.kind], pa.string()))
     kind = _TYPES[field.kind]
-    values = field.values.astype(bool) if field.kind is Kind.TRUTH else field.values
+    values = field.values.astype(bool) if field.kind is FieldType.TRUTH else field.values
     return pa.array(values, mask=field.is_null).cast(kind)
 
 

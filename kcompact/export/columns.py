@@ -21,7 +21,7 @@ CODECS = tuple(codec.name.lower() for codec in Codec)
 NO_ROWS: Column = np.zeros(0, np.int64)
 
 
-class Kind(Enum):
+class FieldType(Enum):
     """The types of the fields."""
 
     INT16 = auto()
@@ -36,16 +36,16 @@ class Kind(Enum):
     """A number among the topics, TIMESTAMP_TYPES, CODECS."""
 
 
-class Field(NamedTuple):
+class FieldValues(NamedTuple):
     """One field of some records. `is_null` is None if none is null."""
 
     name: str
-    kind: Kind
+    kind: FieldType
     values: Column
     is_null: Mask | None = None
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     """The segment that records come from. `topic` is its number among the topics of the export; None is unknown."""
 
     topic: int | None
@@ -61,41 +61,43 @@ class Extra(NamedTuple):
     values: Sequence[object]
 
 
-def head(run: RecordRun, rows: Column, source: Source) -> Iterator[Field]:
+def head(run: RecordRun, rows: Column, source: RecordSource) -> Iterator[FieldValues]:
     """Yield the fields that come before key, value and headers."""
     attributes = run.table[run.batch[rows], c.ATTRIBUTES]
-    yield _same("topic", Kind.TOPIC, source.topic, len(rows))
-    yield _same("partition", Kind.INT32, source.partition, len(rows))
-    yield _same("segment", Kind.INT64, source.base_offset, len(rows))
-    yield Field("offset", Kind.INT64, run.offset[rows])
-    yield _unless_minus_one("timestamp", Kind.TIME, run.timestamp[rows])
-    yield Field("timestamp_type", Kind.TIMESTAMP_TYPE, _bit(attributes, c.LOG_APPEND_TIME_BIT).astype(np.int64))
-    yield _unless_minus_one("key_size", Kind.INT32, run.key_size[rows])
-    yield _unless_minus_one("value_size", Kind.INT32, run.value_size[rows])
+    yield _same("topic", FieldType.TOPIC, source.topic, len(rows))
+    yield _same("partition", FieldType.INT32, source.partition, len(rows))
+    yield _same("segment", FieldType.INT64, source.base_offset, len(rows))
+    yield FieldValues("offset", FieldType.INT64, run.offset[rows])
+    yield _unless_minus_one("timestamp", FieldType.TIME, run.timestamp[rows])
+    yield FieldValues(
+        "timestamp_type", FieldType.TIMESTAMP_TYPE, _bit(attributes, c.LOG_APPEND_TIME_BIT).astype(np.int64)
+    )
+    yield _unless_minus_one("key_size", FieldType.INT32, run.key_size[rows])
+    yield _unless_minus_one("value_size", FieldType.INT32, run.value_size[rows])
 
 
-def tail(run: RecordRun, rows: Column) -> Iterator[Field]:
+def tail(run: RecordRun, rows: Column) -> Iterator[FieldValues]:
     """Yield the fields that come after key, value and headers."""
     batches = run.batch[rows]
     attributes = run.table[batches, c.ATTRIBUTES]
-    yield Field("base_offset", Kind.INT64, run.table[batches, c.BASE_OFFSET])
-    yield _unless_minus_one("leader_epoch", Kind.INT32, run.table[batches, c.EPOCH])
-    yield _unless_minus_one("producer_id", Kind.INT64, run.table[batches, c.PRODUCER_ID])
-    yield _unless_minus_one("producer_epoch", Kind.INT16, run.table[batches, c.PRODUCER_EPOCH])
-    yield _unless_minus_one("sequence", Kind.INT32, run.sequence[rows])
-    yield Field("is_transactional", Kind.TRUTH, _bit(attributes, c.TRANSACTIONAL_BIT))
-    yield Field("is_control", Kind.TRUTH, _bit(attributes, c.CONTROL_BIT))
-    yield Field("codec", Kind.CODEC, attributes & c.CODEC_MASK)
+    yield FieldValues("base_offset", FieldType.INT64, run.table[batches, c.BASE_OFFSET])
+    yield _unless_minus_one("leader_epoch", FieldType.INT32, run.table[batches, c.EPOCH])
+    yield _unless_minus_one("producer_id", FieldType.INT64, run.table[batches, c.PRODUCER_ID])
+    yield _unless_minus_one("producer_epoch", FieldType.INT16, run.table[batches, c.PRODUCER_EPOCH])
+    yield _unless_minus_one("sequence", FieldType.INT32, run.sequence[rows])
+    yield FieldValues("is_transactional", FieldType.TRUTH, _bit(attributes, c.TRANSACTIONAL_BIT))
+    yield FieldValues("is_control", FieldType.TRUTH, _bit(attributes, c.CONTROL_BIT))
+    yield FieldValues("codec", FieldType.CODEC, attributes & c.CODEC_MASK)
     has_no_horizon = ~_bit(attributes, c.DELETE_HORIZON_BIT).astype(bool)
-    yield Field("delete_horizon", Kind.TIME, run.table[batches, c.BASE_TIMESTAMP], has_no_horizon)
+    yield FieldValues("delete_horizon", FieldType.TIME, run.table[batches, c.BASE_TIMESTAMP], has_no_horizon)
 
 
-def _same(name: str, kind: Kind, value: int | None, count: int) -> Field:
-    return Field(name, kind, np.full(count, value or 0), np.full(count, value is None))
+def _same(name: str, kind: FieldType, value: int | None, count: int) -> FieldValues:
+    return FieldValues(name, kind, np.full(count, value or 0), np.full(count, value is None))
 
 
-def _unless_minus_one(name: str, kind: Kind, values: Column) -> Field:
-    return Field(name, kind, values, values == -1)
+def _unless_minus_one(name: str, kind: FieldType, values: Column) -> FieldValues:
+    return FieldValues(name, kind, values, values == -1)
 
 
 def _bit(attributes: Column, bit: int) -> Column:

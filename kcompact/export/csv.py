@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kcompact.export import columns
-from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, Field, Kind, Source
+from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, FieldType, FieldValues, RecordSource
 from kcompact.format.batch import java_string
 from kcompact.kernels import Column
 from kcompact.log.records import RecordRun
@@ -41,10 +41,10 @@ class CsvWriter:
     ) -> None:
         self._write_bytes, self._topics, self._with_data = write, topics, with_data
         self._guards_formulas = guards_formulas
-        names = [name for name, _ in self._cells(columns.empty_run(), columns.NO_ROWS, Source(0, 0, 0), extra)]
+        names = [name for name, _ in self._cells(columns.empty_run(), columns.NO_ROWS, RecordSource(0, 0, 0), extra)]
         self._write([names])
 
-    def write(self, run: RecordRun, rows: Column, source: Source, extra: Sequence[Extra] = ()) -> None:
+    def write(self, run: RecordRun, rows: Column, source: RecordSource, extra: Sequence[Extra] = ()) -> None:
         """Write some records of a run."""
         self._write(zip(*(cells for _, cells in self._cells(run, rows, source, extra)), strict=True))
 
@@ -59,7 +59,7 @@ class CsvWriter:
         self._write_bytes(text.getvalue().encode())
 
     def _cells(
-        self, run: RecordRun, rows: Column, source: Source, extra: Sequence[Extra]
+        self, run: RecordRun, rows: Column, source: RecordSource, extra: Sequence[Extra]
     ) -> Iterator[tuple[str, Sequence[Cell]]]:
         """Yield the name and the cells of each column."""
         for field in columns.head(run, rows, source):
@@ -73,18 +73,18 @@ class CsvWriter:
         for field in columns.tail(run, rows):
             yield self._named(field)
 
-    def _named(self, field: Field) -> tuple[str, Sequence[Cell]]:
+    def _named(self, field: FieldValues) -> tuple[str, Sequence[Cell]]:
         values: list[int] = field.values.tolist()
         words = {
-            Kind.TOPIC: self._topics,
-            Kind.TIMESTAMP_TYPE: TIMESTAMP_TYPES,
-            Kind.CODEC: CODECS,
-            Kind.TRUTH: ("false", "true"),
+            FieldType.TOPIC: self._topics,
+            FieldType.TIMESTAMP_TYPE: TIMESTAMP_TYPES,
+            FieldType.CODEC: CODECS,
+            FieldType.TRUTH: ("false", "true"),
         }.get(field.kind)
         cells: list[Cell] = [words[value] for value in values] if words else list(values)
         if field.is_null is not None:
             cells = ["" if is_null else cell for cell, is_null in zip(cells, field.is_null.tolist(), strict=True)]
-        return field.name + (_MILLISECONDS if field.kind is Kind.TIME else ""), cells
+        return field.name + (_MILLISECONDS if field.kind is FieldType.TIME else ""), cells
 
 
 def _guarded(cell: Cell) -> Cell:

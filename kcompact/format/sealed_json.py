@@ -1,8 +1,8 @@
 """JSON that kcompact writes for a later run, and that decides what is renamed and deleted.
 
 A document is one JSON object on one line. Its last field, `crc32c`, is the CRC-32C of all bytes before the comma in
-front of it. A field that occurs twice is an error. A `Document` declares the fields of a dataclass once, for writing
-and for reading:
+front of it. A field that occurs twice is an error. A `SealedDocument` declares the fields of a dataclass once, for
+writing and for reading:
 
     _FILE = Document(StagedFile, name=TEXT, size_bytes=NUMBER.called("size"))
 
@@ -114,7 +114,7 @@ def optional(value: Value) -> Value:
     )
 
 
-def listed(each: Value | Document[Any]) -> Value:
+def listed(each: Value | SealedDocument[Any]) -> Value:
     """Return a list of values, which is read as a tuple."""
 
     def read(found: object) -> tuple[Any, ...]:
@@ -136,11 +136,11 @@ def mapped(each: Value) -> Value:
 Kept = TypeVar("Kept")
 
 
-class Document(Generic[Kept]):
+class SealedDocument(Generic[Kept]):
     """The fields of a dataclass in a document, in the order in which they are written.
 
-    `make` gets the attributes by their names. A `Document` among the values has its fields beside the others. With
-    `version` the first field is the version of the document; `other_version` is the problem with any other.
+    `make` gets the attributes by their names. A `SealedDocument` among the values has its fields beside the others.
+    With `version` the first field is the version of the document; `other_version` is the problem with any other.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Document(Generic[Kept]):
         *,
         version: int | None = None,
         other_version: str = "version {}",
-        **values: Value | Document[Any],
+        **values: Value | SealedDocument[Any],
     ) -> None:
         self._make = make
         self._version = version
@@ -157,14 +157,14 @@ class Document(Generic[Kept]):
         self._values = values
         self.names: tuple[str, ...] = () if version is None else ("version",)
         for name, value in values.items():
-            self.names += value.names if isinstance(value, Document) else (value.key or name,)
+            self.names += value.names if isinstance(value, SealedDocument) else (value.key or name,)
 
     def write(self, kept: Kept) -> dict[str, Any]:
         """Return the object with these fields."""
         document: dict[str, Any] = {} if self._version is None else {"version": self._version}
         for name, value in self._values.items():
             written = value.write(getattr(kept, name))
-            document |= written if isinstance(value, Document) else {value.key or name: written}
+            document |= written if isinstance(value, SealedDocument) else {value.key or name: written}
         return document
 
     def read(self, found: object) -> Kept:
@@ -176,7 +176,7 @@ class Document(Generic[Kept]):
             raise ValueError(f"expected an object of {', '.join(self.names)}")
         attributes = {}
         for name, value in self._values.items():
-            if isinstance(value, Document):
+            if isinstance(value, SealedDocument):
                 attributes[name] = value.read({each: fields[each] for each in value.names})
             else:
                 attributes[name] = value.read(fields[value.key or name])

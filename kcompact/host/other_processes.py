@@ -53,7 +53,7 @@ Inode = tuple[int, int]
 """The device and the inode number of a file."""
 
 
-class OpenFile(NamedTuple):
+class FileUse(NamedTuple):
     """How one process has a file open. `is_writable`: a descriptor or a shared mapping that can change the file."""
 
     pid: int
@@ -70,13 +70,13 @@ class OpenFiles:
     """
 
     devices: frozenset[int]
-    files: dict[Inode, list[OpenFile]]
+    files: dict[Inode, list[FileUse]]
     unseen: tuple[str, ...]
     clock_ms: int
     looked_at: float
     duration_s: float
 
-    def of(self, inode: Inode) -> list[OpenFile]:
+    def of(self, inode: Inode) -> list[FileUse]:
         """Return who has a file open."""
         return self.files.get(inode, [])
 
@@ -100,13 +100,13 @@ _last = _Last()
 def look(devices: Collection[int]) -> OpenFiles:
     """Look at every process now, and return its files on these devices."""
     started, began_ms = time.monotonic(), clock_ms()
-    files: dict[Inode, list[OpenFile]] = {}
+    files: dict[Inode, list[FileUse]] = {}
     hidden: Counter[str] = Counter()
     own = os.getpid()
     for process in _processes():
         if process == own:
             continue
-        found: dict[Inode, OpenFile] = {}
+        found: dict[Inode, FileUse] = {}
         if not _look_at(process, frozenset(devices), found):
             user = _user_of(process)
             hidden.update([user] if user else [])
@@ -148,7 +148,7 @@ def _processes() -> Iterator[int]:
         yield from [int(entry.name) for entry in entries if entry.name.isdigit()]
 
 
-def _look_at(process: int, devices: frozenset[int], found: dict[Inode, OpenFile]) -> bool:
+def _look_at(process: int, devices: frozenset[int], found: dict[Inode, FileUse]) -> bool:
     """Add the files on these devices that a process has open. Return False if it may not be looked at."""
     try:
         _look_at_descriptors(process, devices, found)
@@ -160,7 +160,7 @@ def _look_at(process: int, devices: frozenset[int], found: dict[Inode, OpenFile]
     return True
 
 
-def _look_at_descriptors(process: int, devices: frozenset[int], found: dict[Inode, OpenFile]) -> None:
+def _look_at_descriptors(process: int, devices: frozenset[int], found: dict[Inode, FileUse]) -> None:
     directory = f"{PROC}/{process}/fd"
     for name in os.listdir(directory):  # noqa: PTH208 - called for every process of the machine
         try:
@@ -177,7 +177,7 @@ def _look_at_descriptors(process: int, devices: frozenset[int], found: dict[Inod
             continue  # It was closed.
 
 
-def _look_at_mappings(process: int, devices: frozenset[int], found: dict[Inode, OpenFile]) -> None:
+def _look_at_mappings(process: int, devices: frozenset[int], found: dict[Inode, FileUse]) -> None:
     seen: set[tuple[bytes, bytes, bool]] = set()
     for line in Path(f"{PROC}/{process}/maps").read_bytes().splitlines():
         mapping = _MAPPING.match(line)
@@ -208,13 +208,13 @@ def _inodes_of(process: int, mapping: re.Match[bytes], devices: frozenset[int]) 
 
 
 def _add(
-    found: dict[Inode, OpenFile], inode: Inode, process: int, *, is_writable: bool, is_mapped: bool = False
+    found: dict[Inode, FileUse], inode: Inode, process: int, *, is_writable: bool, is_mapped: bool = False
 ) -> None:
     known = found.get(inode)
     if known is None:
         # Asking for the name once is enough: a broker has thousands of files open.
         command = next(iter(found.values())).command if found else command_of(process)
-        known = OpenFile(process, command, is_writable=False, is_mapped=False)
+        known = FileUse(process, command, is_writable=False, is_mapped=False)
     found[inode] = known._replace(is_writable=known.is_writable or is_writable, is_mapped=known.is_mapped or is_mapped)
 
 

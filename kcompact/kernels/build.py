@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcompact.host.user_directories import temporary_directory
-from kcompact.kernels.machine_code import Record, library_path
+from kcompact.kernels.machine_code import BuildRecord, library_path
 from kcompact.kernels.signatures import KERNELS, SYMBOL_PREFIX, Signature
 from kcompact.kernels.target import CRC_STEP, FITS, TARGETS, Target
 
@@ -64,19 +64,19 @@ def is_current(machine: str) -> bool:
     """Return whether the machine code was built from the present sources."""
     path = library_path(machine)
     try:
-        return Record.from_json(path.with_suffix(".json").read_bytes()) == _record(path.read_bytes())
+        return BuildRecord.from_json(path.with_suffix(".json").read_bytes()) == _record(path.read_bytes())
     except (OSError, ValueError):
         return False
 
 
-def _record(library: bytes) -> Record:
+def _record(library: bytes) -> BuildRecord:
     sources = hashlib.sha256()
     folder = Path(__file__).parent
     for source in (folder / "build.py", folder / "columns.py", folder / "signatures.py", folder / "target.py"):
         sources.update(source.read_bytes())
     for source in sorted((folder / "loops").glob("*.py")):
         sources.update(source.read_bytes())
-    return Record(library_sha256=hashlib.sha256(library).hexdigest(), sources_sha256=sources.hexdigest())
+    return BuildRecord(library_sha256=hashlib.sha256(library).hexdigest(), sources_sha256=sources.hexdigest())
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -35,7 +35,7 @@ DIRECTORY = Path(__file__).with_name("machine_code")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class BuildRecord:
     """The SHA-256 of a shared library, and that of the sources that it was built from, in hexadecimal."""
 
     library_sha256: str
@@ -45,7 +45,7 @@ class Record:
         return json.dumps(asdict(self), indent=2).encode() + b"\n"
 
     @classmethod
-    def from_json(cls, text: bytes) -> Record:
+    def from_json(cls, text: bytes) -> BuildRecord:
         """Raises ValueError for a text that is not a record."""
         try:
             return cls(**json.loads(text))
@@ -90,7 +90,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
         )
     # A library that was cut short can be opened, and ends the process when a missing page is touched.
     try:
-        expected = Record.from_json(path.with_suffix(".json").read_bytes()).library_sha256
+        expected = BuildRecord.from_json(path.with_suffix(".json").read_bytes()).library_sha256
         found_sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     except (OSError, ValueError) as problem:
         raise KernelsUnavailableError(

@@ -258,7 +258,7 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class SettingsComparison:
     """A partition today and with the changed settings."""
 
     plan: CleanPlan
@@ -273,10 +273,10 @@ class Comparison:
         return {name: (today, changed) for name, today, changed in both if today != changed}
 
 
-def compare(plan: CleanPlan, config: TopicConfig) -> Comparison:
+def compare(plan: CleanPlan, config: TopicConfig) -> SettingsComparison:
     """Return a partition today and with these settings."""
     changed_plan = planned_again(plan, config=config)
-    return Comparison(plan=plan, changed_plan=changed_plan, today=outlook(plan), changed=outlook(changed_plan))
+    return SettingsComparison(plan=plan, changed_plan=changed_plan, today=outlook(plan), changed=outlook(changed_plan))
 
 
 def outlook(plan: CleanPlan) -> Outlook:

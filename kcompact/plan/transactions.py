@@ -38,7 +38,7 @@ _START_BYTES = 10
 """A value starts with its version and the producer id."""
 
 
-class Status(IntEnum):
+class CoordinatorStatus(IntEnum):
     """The statuses of a transaction that its coordinator is going to end."""
 
     ONGOING = 1
@@ -53,7 +53,7 @@ class TransactionState:
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    status: Status | None
+    status: CoordinatorStatus | None
     partitions: frozenset[TopicPartition]
     start_ms: int
     timeout_ms: int
@@ -65,7 +65,7 @@ class TransactionState:
         """
         if self.status is None or self.producer_id != producer.producer_id or partition not in self.partitions:
             return False
-        if self.status is Status.ONGOING:
+        if self.status is CoordinatorStatus.ONGOING:
             return self.producer_epoch == producer.epoch
         return self.producer_epoch >= producer.epoch
 
@@ -100,8 +100,8 @@ def how_it_ends(plan: CleanPlan, producer: Producer | None, state: TransactionSt
 
 
 def _by_coordinator(state: TransactionState, now_ms: int) -> str:
-    if state.status is not Status.ONGOING:
-        decision = "commit" if state.status is Status.PREPARE_COMMIT else "abort"
+    if state.status is not CoordinatorStatus.ONGOING:
+        decision = "commit" if state.status is CoordinatorStatus.PREPARE_COMMIT else "abort"
         return f"its coordinator has decided to {decision} it, and writes the marker as soon as it runs"
     if state.timeout_ms == _NO_TIMEOUT_MS:
         return "it has no timeout, so only its producer ends it"
@@ -198,7 +198,7 @@ def _state(key: bytes, value: bytes) -> TransactionState | None:
         transactional_id=str(decoded.key["transactionalId"]),
         producer_id=fields["producerId"],
         producer_epoch=fields["producerEpoch"],
-        status=Status(status) if status in list(Status) else None,
+        status=CoordinatorStatus(status) if status in list(CoordinatorStatus) else None,
         partitions=frozenset(
             TopicPartition(each["topic"], partition)
             for each in fields["transactionPartitions"] or ()

@@ -15,7 +15,7 @@ from kcompact.kernels import columns as c
 from kcompact.log.batch_headers import header_tables
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile
-from kcompact.questions.verify.findings import Finding, Severity
+from kcompact.questions.verify.findings import FileFinding, FileSeverity
 from kcompact.values import dataclass
 
 
@@ -111,11 +111,11 @@ class LogContents:
     """What a log contains, segment by segment. Only `verify` fills `findings`."""
 
     segments: tuple[SegmentContents, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FileFinding, ...] = ()
 
     @property
     def is_damaged(self) -> bool:
-        return any(finding.severity is Severity.DAMAGE for finding in self.findings)
+        return any(finding.severity is FileSeverity.DAMAGE for finding in self.findings)
 
 
 # A whole log, or one file

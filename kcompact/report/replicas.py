@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.questions.compare.answer import ComparedPartition, ComparedReplica, Explained, Verdict
+from kcompact.questions.compare.answer import ComparedPartition, ComparedReplica, Explained, ReplicaVerdict
 from kcompact.questions.compare.before_start import Action, PartitionAction, is_all_compared
 from kcompact.questions.compare.findings import Certainty
 from kcompact.questions.compare.pairs import Pairs
@@ -34,10 +34,10 @@ _SURENESS = {
     Certainty.UNDECIDED: "undecided: one of the replicas is wrong, and the files do not say which",
 }
 _VERDICTS = {
-    Verdict.EQUAL: "The same batches",
-    Verdict.COMPACTED: "The same records, compacted differently",
-    Verdict.BEHIND: "Lawful, and not all replicas end at the same offset",
-    Verdict.DIFFERENT: "The replicas differ, and no lawful history explains it",
+    ReplicaVerdict.EQUAL: "The same batches",
+    ReplicaVerdict.COMPACTED: "The same records, compacted differently",
+    ReplicaVerdict.BEHIND: "Lawful, and not all replicas end at the same offset",
+    ReplicaVerdict.DIFFERENT: "The replicas differ, and no lawful history explains it",
 }
 _ACTIONS = {Action.MOVE_AWAY: "move away; the broker fetches it anew", Action.DECIDE: "decide first"}
 _MOST_KEYS = 10

@@ -23,7 +23,7 @@ NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
 """Kafka's `TimestampType.id`."""
 
 
-class Place(NamedTuple):
+class RunSegment(NamedTuple):
     """The segment that a run is from."""
 
     partition: TopicPartition
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     run: RecordRun
     rows: Column | slice
     batches: Column
-    place: Place
+    place: RunSegment
 
 
 class ColumnType(NamedTuple):
@@ -57,7 +57,7 @@ def schema_text(columns: Columns, names: Sequence[str]) -> str:
     return ", ".join(f"`{name}` {columns[name].sql}" for name in names)
 
 
-def record_batches(run: RecordRun, mask: Mask | None, place: Place, names: Sequence[str]) -> Iterator[Any]:
+def record_batches(run: RecordRun, mask: Mask | None, place: RunSegment, names: Sequence[str]) -> Iterator[Any]:
     """Yield the records of a run that the mask has, or all, as `pyarrow.RecordBatch` with these columns."""
     from kcompact.export.arrow import pieces
 
@@ -67,7 +67,7 @@ def record_batches(run: RecordRun, mask: Mask | None, place: Place, names: Seque
         yield _batch(Rows(run, part, run.batch[part], place), RECORD_COLUMNS, names)
 
 
-def batch_rows(run: RecordRun, mask: Mask, place: Place, names: Sequence[str]) -> Iterator[Any]:
+def batch_rows(run: RecordRun, mask: Mask, place: RunSegment, names: Sequence[str]) -> Iterator[Any]:
     """Yield the batches of a run that the mask has as a `pyarrow.RecordBatch` with these columns."""
     rows = np.flatnonzero(mask)
     if len(rows):
@@ -113,7 +113,7 @@ def _bit(bit: int) -> Callable[[Rows], Any]:
     return _truth(lambda rows: rows.run.table[rows.batches, c.ATTRIBUTES] & bit != 0)
 
 
-def _same(type_name: str, value: Callable[[Place], Any]) -> Callable[[Rows], Any]:
+def _same(type_name: str, value: Callable[[RunSegment], Any]) -> Callable[[Rows], Any]:
     def array(rows: Rows) -> Any:
         import pyarrow as pa
 

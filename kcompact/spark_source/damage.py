@@ -9,14 +9,14 @@ from kcompact.spark_source.columns import ColumnType
 
 if TYPE_CHECKING:
     from kcompact.log.past_damage import Unreadable
-    from kcompact.spark_source.columns import Place
+    from kcompact.spark_source.columns import RunSegment
 
 
 class Damage(NamedTuple):
     """A part of a segment that cannot be read."""
 
     part: Unreadable
-    place: Place
+    place: RunSegment
 
 
 def damage_row(damage: Damage, names: Sequence[str]) -> Any:

@@ -14,7 +14,7 @@ from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import LeftOutParts, Unreadable
 from kcompact.log.records import RecordRun, record_parts
 from kcompact.questions.record_filter import RecordFilter
-from kcompact.spark_source.columns import Place, batch_rows, record_batches
+from kcompact.spark_source.columns import RunSegment, batch_rows, record_batches
 from kcompact.spark_source.damage import Damage, damage_row
 from kcompact.spark_source.options import View
 from kcompact.spark_source.tasks import LogPart, ReadTask
@@ -48,7 +48,7 @@ def _rows_of_part(task: ReadTask, part: LogPart) -> Iterator[Any]:
     position = split.start_position
     if not position and split.base_offset < bounds.first_offset:
         position = position_near(split.log, bounds.first_offset)
-    place = Place(part.partition, split.log.base_offset)
+    place = RunSegment(part.partition, split.log.base_offset)
     with split.log.open(identity=split.identity):
         parts = _until(bounds, _parts(task, split, position))
         if task.options.view is View.DAMAGE:
@@ -135,7 +135,7 @@ def _batches(run: RecordRun, mask: Mask | None) -> Mask:
 def _latest_rows(task: ReadTask, latest: LatestRecords, partition: TopicPartition) -> Iterator[Any]:
     """Yield the latest record of each key of a partition."""
     for split in latest.splits:
-        place, row = Place(partition, split.log.base_offset), 0
+        place, row = RunSegment(partition, split.log.base_offset), 0
         for run in _readable(task, _parts(task, split, split.start_position)):
             mask = _both(latest.mask(split, run, row), _within(task.bounds, run))
             row += len(run)

@@ -17,7 +17,7 @@ from kcompact.format.properties import (
     parse_meta_properties,
     parse_partition_metadata,
 )
-from kcompact.format.sealed_json import NUMBER, TEXT, Document, optional
+from kcompact.format.sealed_json import NUMBER, TEXT, SealedDocument, optional
 from kcompact.log.directory import partition_by_name
 from kcompact.log.files import read_file
 from kcompact.log.lock import LogDirLock
@@ -104,7 +104,7 @@ def _identity(topic: str, partition: int, topic_id: str | None, directory_id: st
     return PartitionIdentity(topic_partition=topic_partition, topic_id=topic_id, directory_id=directory_id)
 
 
-IDENTITY = Document(_identity, topic=TEXT, partition=NUMBER, topic_id=optional(TEXT), directory_id=optional(TEXT))
+IDENTITY = SealedDocument(_identity, topic=TEXT, partition=NUMBER, topic_id=optional(TEXT), directory_id=optional(TEXT))
 """The fields that bind a manifest to its partition."""
 
 

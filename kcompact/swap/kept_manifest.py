@@ -20,7 +20,7 @@ from kcompact.format.names import (
     log_name,
     parse_file_name,
 )
-from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, Value, listed, optional, sealed, unsealed
+from kcompact.format.sealed_json import NUMBER, TEXT, TIME, SealedDocument, Value, listed, optional, sealed, unsealed
 from kcompact.log.files import read_file
 from kcompact.swap.identity import IDENTITY, PartitionIdentity
 from kcompact.swap.open_directory import OpenDirectory
@@ -115,12 +115,14 @@ def _new_file(name: str, size_bytes: int, crc32c: int) -> StagedFile:
 
 _NAME = Value(_file_name)
 _SIZE = NUMBER.called("size")
-_UNTOUCHED = Document(UntouchedLog, name=_NAME, inode=NUMBER, size_bytes=_SIZE, mtime_ns=TIME, crc32c=optional(NUMBER))
-_NEW = Document(_new_file, name=_NAME, size_bytes=_SIZE, crc32c=NUMBER)
-_OLD = Document(
+_UNTOUCHED = SealedDocument(
+    UntouchedLog, name=_NAME, inode=NUMBER, size_bytes=_SIZE, mtime_ns=TIME, crc32c=optional(NUMBER)
+)
+_NEW = SealedDocument(_new_file, name=_NAME, size_bytes=_SIZE, crc32c=NUMBER)
+_OLD = SealedDocument(
     KeptFile, name=_NAME, size_bytes=_SIZE, crc32c=NUMBER, mtime_ns=TIME, uid=NUMBER, gid=NUMBER, mode=NUMBER
 )
-_KEPT = Document(
+_KEPT = SealedDocument(
     KeptPartition,
     version=VERSION,
     kcompact=TEXT,
@@ -130,7 +132,7 @@ _KEPT = Document(
     identity=IDENTITY,
     checkpoint_crc32c=optional(NUMBER),
     untouched=listed(_UNTOUCHED),
-    groups=listed(Document(KeptGroup, base_offset=NUMBER, new=listed(_NEW), old=listed(_OLD))),
+    groups=listed(SealedDocument(KeptGroup, base_offset=NUMBER, new=listed(_NEW), old=listed(_OLD))),
 )
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import Suffix, Temporary, TopicPartition, log_bases, parse_file_name, parse_file_names
 from kcompact.format.properties import encode_uuid
-from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
+from kcompact.format.sealed_json import NUMBER, TEXT, TIME, SealedDocument, listed, optional, sealed, unsealed
 from kcompact.log.files import FileIdentity
 from kcompact.swap.identity import IDENTITY, PartitionIdentity
 from kcompact.values import dataclass
@@ -41,15 +41,17 @@ class Manifest:
     groups: tuple[CleanedSegment, ...]
 
 
-_OUTPUT = Document(StagedFile, name=TEXT, staged_as=TEXT, size_bytes=NUMBER.called("size"), crc32c=NUMBER)
-_INPUT = Document(FileIdentity, name=TEXT, device=NUMBER, inode=NUMBER, size_bytes=NUMBER.called("size"), mtime_ns=TIME)
-_GROUP = Document(
+_OUTPUT = SealedDocument(StagedFile, name=TEXT, staged_as=TEXT, size_bytes=NUMBER.called("size"), crc32c=NUMBER)
+_INPUT = SealedDocument(
+    FileIdentity, name=TEXT, device=NUMBER, inode=NUMBER, size_bytes=NUMBER.called("size"), mtime_ns=TIME
+)
+_GROUP = SealedDocument(
     CleanedSegment,
     base_offset=NUMBER,
     files=listed(_OUTPUT).called("outputs"),
     replaces=listed(_INPUT).called("inputs"),
 )
-_MANIFEST = Document(
+_MANIFEST = SealedDocument(
     Manifest, version=VERSION, pid=NUMBER, identity=IDENTITY, end_offset=optional(NUMBER), groups=listed(_GROUP)
 )
 

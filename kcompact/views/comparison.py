@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kcompact import readable
 from kcompact.config.settings import Override
-from kcompact.plan.explanation import Comparison, Totals, total
+from kcompact.plan.explanation import SettingsComparison, Totals, total
 from kcompact.views.parts import Cell, Part, Space, Table, Tone, lines, row
 
 _LABELS = {
@@ -44,7 +44,7 @@ LINES_BELOW = 8
 
 
 def comparison_parts(
-    compared: Sequence[Override], comparisons: Sequence[Comparison], space: Space, *, is_quiet: bool
+    compared: Sequence[Override], comparisons: Sequence[SettingsComparison], space: Space, *, is_quiet: bool
 ) -> list[Part]:
     """Return what differs in each partition, and the totals of all; if `is_quiet` only these."""
     differing = [each for each in comparisons if each.differences]

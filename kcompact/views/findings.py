@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from kcompact import readable
-from kcompact.doctor.findings import Finding, Kind, Severity
+from kcompact.doctor.findings import Finding, FindingKind, Severity
 from kcompact.views.parts import Heading, Lines, Part, Space, Tone, lines
 
 MOST_SHOWN = 5
@@ -26,10 +26,10 @@ def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool) ->
             parts += _kind(kind, list(of_kind), space)
     said = []
     stopping = {finding.kind for finding in found if finding.stops}
-    if stopping == {Kind.RUNNING}:
+    if stopping == {FindingKind.RUNNING}:
         said.append(FINE_BESIDE_BROKER)
     elif not stopping:
-        is_open = any(finding.kind in (Kind.ASSUMED_SETTINGS, Kind.MISSING_LOG_DIR) for finding in found)
+        is_open = any(finding.kind in (FindingKind.ASSUMED_SETTINGS, FindingKind.MISSING_LOG_DIR) for finding in found)
         said.append(FINE_AS_FAR_AS_READ if is_open else FINE)
     counts = Counter(finding.severity for finding in found)
     if counts:
@@ -37,7 +37,7 @@ def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool) ->
     return [*parts, lines(*said, is_indented=False)]
 
 
-def _kind(kind: Kind, found: Sequence[Finding], space: Space) -> list[Part]:
+def _kind(kind: FindingKind, found: Sequence[Finding], space: Space) -> list[Part]:
     tone = _TONES.get(kind.severity, Tone.STRONG)
     shown = found if space.is_verbose else found[:MOST_SHOWN]
     said = []

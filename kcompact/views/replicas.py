@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.questions.compare.answer import ComparedPartition, Explained, Verdict
+from kcompact.questions.compare.answer import ComparedPartition, Explained, ReplicaVerdict
 from kcompact.questions.compare.before_start import Action, PartitionAction
 from kcompact.questions.compare.pairs import Pairs
 from kcompact.questions.keys.counts import key_hash
@@ -95,7 +95,7 @@ def no_action_words(*, is_complete: bool) -> str:
 
 def tone_of(partition: ComparedPartition) -> Tone:
     """Return how bad the verdict on a partition is."""
-    if partition.verdict in (None, Verdict.DIFFERENT):
+    if partition.verdict in (None, ReplicaVerdict.DIFFERENT):
         return Tone.BAD
     return Tone.CAUTION if partition.findings or partition.not_compared else Tone.GOOD
 

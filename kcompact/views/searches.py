@@ -10,11 +10,11 @@ from kcompact.format.names import parse_directory
 from kcompact.questions.search.findings import Hit, Place
 from kcompact.questions.search.scan import SearchedFile
 from kcompact.questions.search.scope import SearchedLogDir, SearchedPartition
-from kcompact.questions.search.statement import UNKNOWN, KeyOutcome, Outcome, Statement
+from kcompact.questions.search.statement import UNKNOWN, KeyOutcome, SearchOutcome, Statement
 from kcompact.readable import counted, shown, some_of
 from kcompact.views.parts import Cell, Heading, Items, Part, Table, Tone, cell, lines
 
-_TONES = {Outcome.ABSENT: Tone.GOOD, Outcome.TOMBSTONE_ONLY: Tone.CAUTION}
+_TONES = {SearchOutcome.ABSENT: Tone.GOOD, SearchOutcome.TOMBSTONE_ONLY: Tone.CAUTION}
 _DIGITS = 16
 _MOST_SHOWN = 20
 """So many keys, files or partitions are shown on a terminal."""
@@ -44,12 +44,12 @@ def search_parts(statement: Statement, *, is_complete: bool) -> list[Part]:
 def _in_all(keys: Sequence[KeyOutcome]) -> str:
     """Return `3 keys: 2 present, 1 absent`."""
     counts = Counter(key.outcome for key in keys)
-    words = [f"{counts[outcome]:,} {_words(outcome)}" for outcome in Outcome if counts[outcome]]
+    words = [f"{counts[outcome]:,} {_words(outcome)}" for outcome in SearchOutcome if counts[outcome]]
     return f"{counted(len(keys), 'key')}: {', '.join(words)}"
 
 
 def _keys(keys: Sequence[KeyOutcome], most: int | None) -> Iterable[Part]:
-    gravest = sorted(keys, key=lambda key: list(Outcome).index(key.outcome)) if most else keys
+    gravest = sorted(keys, key=lambda key: list(SearchOutcome).index(key.outcome)) if most else keys
     for key in gravest[:most]:
         name = f"{some_of(list(map(shown, key.names)))}: {key.digest if most is None else key.digest[:_DIGITS]}"
         yield Heading(name=name, detail=_words(key.outcome), tone=_TONES.get(key.outcome, Tone.BAD))
@@ -58,7 +58,7 @@ def _keys(keys: Sequence[KeyOutcome], most: int | None) -> Iterable[Part]:
         yield lines(f"and {len(keys) - most:,} more keys; --json has all", is_indented=False)
 
 
-def _words(outcome: Outcome) -> str:
+def _words(outcome: SearchOutcome) -> str:
     return str(outcome).replace("-", " ")
 
 

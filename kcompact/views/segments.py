@@ -14,7 +14,7 @@ from kcompact.views.sentences import policy_line, release_line, role_reason
 
 if TYPE_CHECKING:
     from kcompact.questions.contents import LogContents
-    from kcompact.questions.verify.findings import Finding
+    from kcompact.questions.verify.findings import FileFinding
 
 _TONES = {"damage": Tone.BAD, "warning": Tone.CAUTION}
 """By severity."""
@@ -104,7 +104,7 @@ def other_files(plan: CleanPlan) -> Lines:
     return lines(*left_over, *(f"not a file of Kafka: {name}" for name in plan.log.foreign), is_close=True)
 
 
-def findings_part(findings: Sequence[Finding]) -> Part:
+def findings_part(findings: Sequence[FileFinding]) -> Part:
     """Return the findings of a verification as a table, or a line if there is none."""
     if not findings:
         return lines(VERIFIED)

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kcompact import readable
-from kcompact.questions.transactions.answer import MarkerCounts, State, Totals, Transaction, TransactionReport
+from kcompact.questions.transactions.answer import (
+    MarkerCounts,
+    Transaction,
+    TransactionEnding,
+    TransactionReport,
+    TransactionTotals,
+)
 from kcompact.readable import counted, size, time
 from kcompact.views.parts import Cell, Items, Part, Section, Table, Tone, cell, lines, offset, row
 
 MOST_SHOWN = 20
 """So many open transactions are shown; the JSON has all."""
 _COLUMNS = ("state", "producer", "epoch", "coordinator", "offsets", "marker", "records", "size", "last write", "took")
-_TONES = {State.OPEN: Tone.CAUTION, State.ABORTED: Tone.MUTED}
+_TONES = {TransactionEnding.OPEN: Tone.CAUTION, TransactionEnding.ABORTED: Tone.MUTED}
 
 
 def transactions_section(report: TransactionReport) -> Section:
@@ -44,16 +50,16 @@ def _notable(report: TransactionReport) -> list[Transaction]:
 
 def _facts(report: TransactionReport) -> Iterator[tuple[str, str]]:
     totals = report.totals
-    yield "committed", _total(totals[State.COMMITTED])
-    yield "aborted", _total(totals[State.ABORTED])
-    emptied, gone = totals[State.EMPTIED].transactions, totals[State.GONE].transactions
+    yield "committed", _total(totals[TransactionEnding.COMMITTED])
+    yield "aborted", _total(totals[TransactionEnding.ABORTED])
+    emptied, gone = totals[TransactionEnding.EMPTIED].transactions, totals[TransactionEnding.GONE].transactions
     if emptied or gone:
-        committed = totals[State.EMPTIED].committed + totals[State.GONE].committed
+        committed = totals[TransactionEnding.EMPTIED].committed + totals[TransactionEnding.GONE].committed
         left = f"{emptied:,} of empty batches, {gone:,} of the marker alone"
         aborted = emptied + gone - committed
         yield "empty", f"{emptied + gone:,}: {left}; {committed:,} committed, {aborted:,} aborted"
     hanging = len(report.hanging)
-    yield "open", _total(totals[State.OPEN]) + (f", {hanging:,} hanging" if hanging else "")
+    yield "open", _total(totals[TransactionEnding.OPEN]) + (f", {hanging:,} hanging" if hanging else "")
     yield "last stable", _stable(report)
     of_broker = counted(len(report.producers), "producer")
     yield "producers", f"{report.producer_ids:,} with transactions in the log; a broker has {of_broker}"
@@ -66,7 +72,7 @@ def _facts(report: TransactionReport) -> Iterator[tuple[str, str]]:
         yield "read", f"up to offset {report.counted_to_offset}, because of damage; the log ends at {end}"
 
 
-def _total(totals: Totals) -> str:
+def _total(totals: TransactionTotals) -> str:
     if not totals.transactions:
         return "0"
     found = f"{totals.transactions:,}: {counted(totals.records, 'record')}, {size(totals.size_bytes)}"
@@ -128,7 +134,7 @@ def _row(transaction: Transaction, report: TransactionReport) -> tuple[Cell, ...
     if transaction.is_known_to_broker is False:
         state = "forgotten"
     took_ms = transaction.duration_ms
-    if transaction.state is State.OPEN:
+    if transaction.state is TransactionEnding.OPEN:
         first_ms = transaction.first_timestamp_ms
         took_ms = None if first_ms is None or first_ms < 0 else report.now_ms - first_ms
     return row(

@@ -29,7 +29,7 @@ from fixtures.broker import Broker, create_topics
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_topic_id
 from kcompact.config.server_properties import read_broker_config
 from kcompact.doctor.examination import examine
-from kcompact.doctor.findings import Finding, Kind, Severity
+from kcompact.doctor.findings import Finding, FindingKind, Severity
 from kcompact.errors import CorruptDataError
 from kcompact.format.names import parse_metadata_snapshot_name
 from kcompact.log.segment_reader import batches
@@ -207,8 +207,8 @@ def examined(home: Path, now_ms: int) -> list[Finding]:
 def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]:
     """Return what `doctor` leaves unsaid, and what it says wrongly."""
     # A consumer of a small log fetches whole segments, and hardly uses an index.
-    severities: Mapping[Severity, Kind] = {
-        each.severity: each.kind for each in reversed(found) if each.kind is not Kind.HIDDEN_RECORDS
+    severities: Mapping[Severity, FindingKind] = {
+        each.severity: each.kind for each in reversed(found) if each.kind is not FindingKind.HIDDEN_RECORDS
     }
     kinds = {each.kind for each in found}
     lost = list(sound.lost(damaged))
@@ -217,7 +217,12 @@ def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]
         wrong.append("unsaid: the broker ends")
     if not damaged.ended and lost and not (severities.keys() & {Severity.RECORDS, Severity.BROKER}):
         # Of a stale replica doctor says that a broker moves it aside.
-        is_said = kinds & {Kind.DAMAGED_BATCH, Kind.UNCLEANABLE_BATCH, Kind.STALE_REPLICA, Kind.HIDDEN_RECORDS}
+        is_said = kinds & {
+            FindingKind.DAMAGED_BATCH,
+            FindingKind.UNCLEANABLE_BATCH,
+            FindingKind.STALE_REPLICA,
+            FindingKind.HIDDEN_RECORDS,
+        }
         wrong += [] if is_said else [f"unsaid: {each}" for each in lost]
     if Severity.BROKER in severities and not damaged.ended and not lost:
         wrong.append(f"wrong: stops a broker, {severities[Severity.BROKER].word}")

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from kcompact.config.settings import Override
 from kcompact.doctor.examination import examine
-from kcompact.doctor.findings import Finding, Kind, Severity
+from kcompact.doctor.findings import Finding, FindingKind, Severity
 from kcompact.plan.options import PlanOptions
 from tests.oracle.driver import NEWEST
 from tests.oracle.real_kafka import Json, RealKafka, append, copy_log_dir, marker, record, roll, start_offset
@@ -41,7 +41,12 @@ CONFIGS = {
 }
 MEMORY_BYTES = 64 << 20
 EACH_JVM = 300
-USUAL = (Kind.UNCLEAN_SHUTDOWN, Kind.HANGING_TRANSACTION, Kind.NO_META_PROPERTIES, Kind.NO_HIGH_WATERMARK)
+USUAL = (
+    FindingKind.UNCLEAN_SHUTDOWN,
+    FindingKind.HANGING_TRANSACTION,
+    FindingKind.NO_META_PROPERTIES,
+    FindingKind.NO_HIGH_WATERMARK,
+)
 """What a sound directory may have. One that was written and killed at once has no `meta.properties`."""
 NEW_RECORDS = 12
 """So many records are added to each log after the start, as `Starting` has it."""
@@ -201,14 +206,24 @@ def differences(sound: Json, damaged: Json, found: list[Finding], *, is_of_log: 
         is_said = Severity.BROKER in severities or (Severity.RECORDS in severities and "log_dirs" in damaged)
         return [*wrong, *([] if is_said else ["unsaid: the broker stops"])]
     # An offset is in no checksum. Only the index says that a batch had another one, unless it is the index that lies.
-    lossy = {Kind.DAMAGED_BATCH, Kind.UNCLEANABLE_BATCH, *([Kind.LYING_INDEX] if is_of_log else [])}
+    lossy = {
+        FindingKind.DAMAGED_BATCH,
+        FindingKind.UNCLEANABLE_BATCH,
+        *([FindingKind.LYING_INDEX] if is_of_log else []),
+    }
     if Severity.RECORDS not in severities and not kinds & lossy:
         wrong += [f"unsaid: {each}" for each in losses(sound, damaged)]
     # What else the cleaner gives up for the same damage is not told again.
     # With wrong entries, or with offsets of another segment, its new index may take no falling ones.
     may_fail = any(each.path.suffix == ".txnindex" or "offset" in each.problem for each in found if each.stops)
-    kinds |= {Kind.UNCLEANABLE_BATCH} if may_fail else set()
-    if not kinds & {Kind.UNCLEANABLE_BATCH, Kind.CLEANER_ENDS, Kind.TORN_END, Kind.HIDDEN_RECORDS, Kind.LOST_END}:
+    kinds |= {FindingKind.UNCLEANABLE_BATCH} if may_fail else set()
+    if not kinds & {
+        FindingKind.UNCLEANABLE_BATCH,
+        FindingKind.CLEANER_ENDS,
+        FindingKind.TORN_END,
+        FindingKind.HIDDEN_RECORDS,
+        FindingKind.LOST_END,
+    }:
         wrong += [f"unsaid: uncleanable {each}" for each in given_up(sound, damaged)]
     return wrong
 
@@ -216,9 +231,11 @@ def differences(sound: Json, damaged: Json, found: list[Finding], *, is_of_log: 
 def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
     """Return what is said and not so."""
     # Whether an entry behind the end of a log is wrong, or the log, nothing tells.
-    found = [each for each in found if each.kind is not Kind.LOST_END or "its last entry leads" in each.problem]
+    found = [each for each in found if each.kind is not FindingKind.LOST_END or "its last entry leads" in each.problem]
     if not stops(damaged):  # The added records may have jumped over the offsets that no entry can be added for.
-        found = [each for each in found if each.kind is not Kind.UNWRITABLE_INDEX or not _is_passed(each, damaged)]
+        found = [
+            each for each in found if each.kind is not FindingKind.UNWRITABLE_INDEX or not _is_passed(each, damaged)
+        ]
     kinds = {each.severity: each.kind for each in found}
     wrong = []
     if Severity.BROKER in kinds and not stops(damaged):
@@ -229,9 +246,13 @@ def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
         wrong.append(f"wrong: loses records, {kinds[Severity.RECORDS].word}")
     for each in found:
         cleaned_to = damaged["log_dirs"][0]["cleaned"].get(each.directory.name, 0)
-        if each.kind is Kind.UNCLEANABLE_BATCH and int(each.path.stem) < cleaned_to and not _is_transactional(each):
+        if (
+            each.kind is FindingKind.UNCLEANABLE_BATCH
+            and int(each.path.stem) < cleaned_to
+            and not _is_transactional(each)
+        ):
             wrong.append("wrong: uncleanable")
-        if each.kind is Kind.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
+        if each.kind is FindingKind.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
             wrong.append("wrong: the cleaner does not end")
     return wrong
 

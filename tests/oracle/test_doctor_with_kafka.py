@@ -21,7 +21,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from fixtures.broker import CLUSTER_ID, Broker, create_topics
-from kcompact.doctor.findings import Kind
+from kcompact.doctor.findings import FindingKind
 from kcompact.format.properties import parse_meta_properties
 from tests.oracle.driver import NEWEST
 from tests.oracle.real_kafka import copy_log_dir, java
@@ -74,7 +74,7 @@ def log_dir(stopped: Path, tmp_path: Path) -> Path:
 def found(*arguments: str | Path) -> dict[str, dict[str, Any]]:
     """Return the findings, without those on settings that are only assumed and on the broker's release."""
     ran = kcompact("doctor", "--json", *arguments)
-    always = {Kind.ASSUMED_SETTINGS.word, Kind.BROKER_RELEASE.word}
+    always = {FindingKind.ASSUMED_SETTINGS.word, FindingKind.BROKER_RELEASE.word}
     return {each["finding"]: each for each in ran.json["findings"] if each["finding"] not in always}
 
 
@@ -152,20 +152,20 @@ def swap_of_zeros(log_dir: Path) -> None:
     (orders(log_dir) / f"{CLOSED}.swap").write_bytes(bytes(100))
 
 
-STOPS: dict[Callable[[Path], None], Kind] = {
-    meta_properties_without_cluster: Kind.BAD_META_PROPERTIES,
-    malformed_meta_properties: Kind.BAD_META_PROPERTIES,
-    zeros_at_the_end: Kind.UNLOADABLE_SEGMENT,
-    swap_of_zeros: Kind.UNLOADABLE_SEGMENT,
-    lost_and_found: Kind.UNKNOWN_DIRECTORY,
-    backup_of_a_log: Kind.UNKNOWN_FILE,
-    snapshot_without_a_number: Kind.UNKNOWN_FILE,
-    cut_checkpoint: Kind.BAD_CHECKPOINT,
-    cut_leader_epochs: Kind.BAD_CHECKPOINT,
-    leader_epochs_of_the_future: Kind.BAD_CHECKPOINT,
-    cut_partition_metadata: Kind.BAD_CHECKPOINT,
-    malformed_partition_metadata: Kind.BAD_CHECKPOINT,
-    transaction_index_of_the_future: Kind.BAD_TRANSACTION_INDEX,
+STOPS: dict[Callable[[Path], None], FindingKind] = {
+    meta_properties_without_cluster: FindingKind.BAD_META_PROPERTIES,
+    malformed_meta_properties: FindingKind.BAD_META_PROPERTIES,
+    zeros_at_the_end: FindingKind.UNLOADABLE_SEGMENT,
+    swap_of_zeros: FindingKind.UNLOADABLE_SEGMENT,
+    lost_and_found: FindingKind.UNKNOWN_DIRECTORY,
+    backup_of_a_log: FindingKind.UNKNOWN_FILE,
+    snapshot_without_a_number: FindingKind.UNKNOWN_FILE,
+    cut_checkpoint: FindingKind.BAD_CHECKPOINT,
+    cut_leader_epochs: FindingKind.BAD_CHECKPOINT,
+    leader_epochs_of_the_future: FindingKind.BAD_CHECKPOINT,
+    cut_partition_metadata: FindingKind.BAD_CHECKPOINT,
+    malformed_partition_metadata: FindingKind.BAD_CHECKPOINT,
+    transaction_index_of_the_future: FindingKind.BAD_TRANSACTION_INDEX,
 }
 
 
@@ -235,13 +235,13 @@ def never_formatted(other: Path) -> None:
     (other / "meta.properties").unlink()
 
 
-TOGETHER: dict[Callable[[Path], None], Kind] = {
-    never_formatted: Kind.NO_META_PROPERTIES,
-    other_cluster: Kind.CLUSTER_IDS,
-    other_node: Kind.NODE_IDS,
-    same_directory: Kind.DIRECTORY_IDS,
-    same_partition: Kind.DUPLICATE_PARTITION,
-    metadata_log: Kind.METADATA_LOGS,
+TOGETHER: dict[Callable[[Path], None], FindingKind] = {
+    never_formatted: FindingKind.NO_META_PROPERTIES,
+    other_cluster: FindingKind.CLUSTER_IDS,
+    other_node: FindingKind.NODE_IDS,
+    same_directory: FindingKind.DIRECTORY_IDS,
+    same_partition: FindingKind.DUPLICATE_PARTITION,
+    metadata_log: FindingKind.METADATA_LOGS,
 }
 
 

@@ -21,7 +21,7 @@ from kcompact.plan.discovery import find_partitions
 from kcompact.plan.partition import plan_partition
 from kcompact.questions.gaps.answer import log_gaps
 from kcompact.questions.gaps.walks import GapWalk
-from kcompact.questions.transactions.answer import State, TransactionReport, log_transaction_report
+from kcompact.questions.transactions.answer import TransactionEnding, TransactionReport, log_transaction_report
 from tests.oracle.clients import COORDINATORS
 from tests.oracle.driver import class_path
 from tests.oracle.odd_logs import odd_spec
@@ -202,7 +202,7 @@ def compare(broker: Broker, described: list[dict[str, str]], hanging: list[dict[
         assert [(each["producer_id"], each["first_offset"], each["last_timestamp_ms"]) for each in listed] == [
             (int(each["ProducerId"]), int(each["StartOffset"]), int(each["LastTimestamp"])) for each in hanging
         ]
-    assert found["totals"][State.OPEN]["records"] == 3
+    assert found["totals"][TransactionEnding.OPEN]["records"] == 3
 
 
 def test_when_the_coordinator_ends_an_open_transaction(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_when_the_coordinator_ends_an_open_transaction(tmp_path: Path) -> None:
         later.send("payments", key=b"a", value=b"3", partition=0, timestamp_ms=now_ms + 60_001)
         later.flush()
         (described,) = kafka_transactions(broker.address, "describe", "--transactional-id", "payments-1")
-        assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", "payments-0")
+        assert (described["TransactionEnding"], described["TopicPartitions"]) == ("Ongoing", "payments-0")
         aborts_ms = int(described["CurrentTransactionStartTimeMs"]) + int(described["TransactionTimeoutMs"]) + 1
         named = f"producer {described['ProducerId']}, epoch {described['ProducerEpoch']}"
         # Beside a running broker the high watermark is that of its last checkpoint.

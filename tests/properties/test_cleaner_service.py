@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.service import Cleaner, CleanerThread
-from kcompact.cleaner.states import Kind
+from kcompact.cleaner.states import StateKind
 from kcompact.errors import KcompactError
 from tests.support.command_line import digest
 from tests.support.contested_log_dirs import DEEDS, ContestedLogDirs
@@ -249,7 +249,7 @@ class Scene:
     def is_done(self, log: KnownLog) -> bool:
         """Return whether a log is cleaned, or is named, or is paused, or is not there."""
         cleaner = self.cleaner
-        if cleaner.state_of(log.partition).kind is Kind.PAUSED or log.log_dir in cleaner.offline_log_dirs:
+        if cleaner.state_of(log.partition).kind is StateKind.PAUSED or log.log_dir in cleaner.offline_log_dirs:
             return True
         if log.partition in cleaner.uncleanable_partitions:
             return True

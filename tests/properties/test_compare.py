@@ -12,7 +12,7 @@ import pytest
 from kcompact.engine.in_process import InProcess
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.questions.compare.comparison import Comparison, compare_replicas
-from kcompact.questions.compare.findings import Certainty, Finding, Kind, findings_of
+from kcompact.questions.compare.findings import Certainty, Difference, DifferenceKind, findings_of
 from kcompact.questions.compare.transactions import Fault
 from tests.support.parameters import one_in
 from tests.support.simulated_replicas import SimulatedPartition, after_outages, random_partition
@@ -25,7 +25,7 @@ def seeds(*telling: int) -> list[Any]:
     return [pytest.param(seed, marks=() if seed in telling else pytest.mark.slow) for seed in range(60)]
 
 
-ABOUT_KEYS = (Kind.RESURRECTED_KEY, Kind.STALE_VALUE, Kind.LOST_KEY)
+ABOUT_KEYS = (DifferenceKind.RESURRECTED_KEY, DifferenceKind.STALE_VALUE, DifferenceKind.LOST_KEY)
 
 
 def compared(
@@ -88,7 +88,7 @@ def test_neither_order_nor_sizes_change_a_finding(
         assert normalized(found, order) == expected
 
 
-def normalized(found: Iterable[Finding], order: Sequence[int]) -> list[tuple[object, ...]]:
+def normalized(found: Iterable[Difference], order: Sequence[int]) -> list[tuple[object, ...]]:
     """Return findings with the numbers of the replicas before they were put into an order."""
 
     def known(replicas: tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from kcompact.log.directory import read_log
 from kcompact.questions.compare.answer import ComparedPartition
 from kcompact.questions.compare.before_start import Action, actions_before_start
 from kcompact.questions.compare.comparison import compare_replicas
-from kcompact.questions.compare.findings import Certainty, Kind
+from kcompact.questions.compare.findings import Certainty, DifferenceKind
 from tests.support.afflicted_replicas import AFFLICTIONS, Afflicted, afflict
 from tests.support.files_in_memory import directory_in_memory
 from tests.support.parameters import few_examples
@@ -67,7 +67,7 @@ def afflicted_set(path: Path, kind: str, seed: int) -> Afflicted | None:
 
 
 def assert_said(afflicted: Afflicted, found: ComparedPartition) -> None:
-    findings = [each for each in found.findings if each.finding.kind is not Kind.UNREPLICATED_TAIL]
+    findings = [each for each in found.findings if each.finding.kind is not DifferenceKind.UNREPLICATED_TAIL]
     where = (afflicted.wrong, [each.finding for each in findings])
     assert afflicted.wrong or not findings, where
     assert findings or not afflicted.shown, where

@@ -15,14 +15,14 @@ import polars
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kcompact.export.columns import Extra, Source
+from kcompact.export.columns import Extra, RecordSource
 from kcompact.export.csv import CsvWriter
 from kcompact.format.batch import Record, build
 from kcompact.log.files import LogFile
 from kcompact.log.records import record_runs
 
 TEXTS = st.text(alphabet="\r\n\t ,;\"'\\=a\0\u00e9\u2028", max_size=6)
-SOURCE = Source(topic=0, partition=3, base_offset=0)
+SOURCE = RecordSource(topic=0, partition=3, base_offset=0)
 
 
 def csv_of(texts: list[str], log: Path) -> str:

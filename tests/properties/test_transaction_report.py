@@ -15,7 +15,7 @@ from kcompact.log import batch_headers, records, segment_reader
 from kcompact.log.markers import Marker, read_marker
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.questions.transactions.answer import (
-    State,
+    TransactionEnding,
     TransactionReport,
     log_transaction_report,
 )
@@ -151,13 +151,13 @@ def test_any_log_is_reported_as_a_person_would(tmp_path: Path) -> None:
         report, plain = by_definition(plan), Plain(plan)
         expected = states(plain)
         totals = report.totals
-        assert {state: each.transactions for state, each in totals.items() if state is not State.OPEN} == {
-            state: expected[state] for state in State if state is not State.OPEN
+        assert {state: each.transactions for state, each in totals.items() if state is not TransactionEnding.OPEN} == {
+            state: expected[state] for state in TransactionEnding if state is not TransactionEnding.OPEN
         }, seed
         for field in ("batches", "records", "size_bytes"):
-            assert sum(getattr(each, field) for state, each in totals.items() if state is not State.OPEN) == sum(
-                each.get(field, 0) for each in plain.ended
-            ), seed
+            assert sum(
+                getattr(each, field) for state, each in totals.items() if state is not TransactionEnding.OPEN
+            ) == sum(each.get(field, 0) for each in plain.ended), seed
         check_open(plan, report, plain)
         counts = report.markers
         assert {name: getattr(counts, name) for name in plain.markers} == plain.markers, seed

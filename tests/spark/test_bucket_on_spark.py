@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.checkout import copy_directory
 from kcompact import CleanOptions, clean_partition
-from kcompact.bucket.manifest import MANIFEST, Manifest
+from kcompact.bucket.manifest import MANIFEST, DirectoryManifest
 from kcompact.bucket.remote import Bucket
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor
@@ -59,9 +59,9 @@ def _said(ran: Ran, output: str) -> str:
     return re.sub(r'"(engine|elapsed_s|map_s|sync_s|verify_s)": [^,}]+', "", text)
 
 
-def _manifest(s3: Server, bucket: str, prefix: str) -> Manifest:
+def _manifest(s3: Server, bucket: str, prefix: str) -> DirectoryManifest:
     body = s3.client().get_object(Bucket=bucket, Key=f"{prefix}/{MANIFEST}")["Body"].read()
-    return Manifest.parse(body, address=prefix)
+    return DirectoryManifest.parse(body, address=prefix)
 
 
 @pytest.mark.parametrize("source", [pytest.param("directory", marks=pytest.mark.slow), "bucket"])

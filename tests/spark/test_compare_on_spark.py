@@ -10,7 +10,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark, executor
 from kcompact.log.directory import PartitionLog, read_log
 from kcompact.questions.compare.comparison import compare_replicas
-from kcompact.questions.compare.findings import Finding, findings_of
+from kcompact.questions.compare.findings import Difference, findings_of
 from tests.support.simulated_replicas import random_partition
 from tests.support.spark_runs import SPARK
 
@@ -39,5 +39,5 @@ def test_a_comparison_is_that_of_one_process(on_spark: OnSpark, partitions: list
     assert found == expected
 
 
-def in_process(logs: Sequence[PartitionLog]) -> list[Finding]:
+def in_process(logs: Sequence[PartitionLog]) -> list[Difference]:
     return findings_of(compare_replicas(logs, InProcess(parallelism=1)))

@@ -52,7 +52,9 @@ GONE = "a reader who has left"
 MAIN = "from kcompact.__main__ import main\n"
 READING = f"{MAIN}import kcompact.cli.app, kcompact.questions.contents, kcompact.plan.partition\n"
 """What `plan` and `inspect` load."""
-CHANGING = f"{READING}import numpy, kcompact.cleaner.round, kcompact.questions.verify.log, kcompact.questions.keys, rich.progress\n"
+CHANGING = (
+    f"{READING}import kcompact.cleaner.round, kcompact.questions.verify.log, kcompact.questions.keys, rich.progress\n"
+)
 """What most commands load."""
 RUN = "main()\n"
 

@@ -52,7 +52,7 @@ from kcompact.questions.verify import log as verify
 from kcompact.stages.job import Split
 from kcompact.swap import manifest
 from kcompact.swap.copy import Output
-from kcompact.swap.copy.marker import CopyMarker, Record, Subject
+from kcompact.swap.copy.marker import CopyMarker, FinishedDirectory, Subject
 from kcompact.swap.identity import PartitionIdentity
 from tests.support import log_writer, metadata_log, mutants, txn_log
 from tests.support.both_readers import Readers, definition
@@ -522,7 +522,7 @@ _RECORD_JSON = {
         "source": [["a", 1, 2], ["b", 3, 4]],
         "copy": [["a", 1, 2]],
     }[field]
-    for field in Record.__dataclass_fields__
+    for field in FinishedDirectory.__dataclass_fields__
 }
 _METADATA = [
     *metadata_log.topic("orders", metadata_log.ORDERS, cleanup_policy="compact", min_compaction_lag_ms="0"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kcompact.cli.json
-from kcompact.cli.json.fields import Document, Field, Line, Shape, schema_of
+from kcompact.cli.json.fields import Document, Field, JsonLine, Shape, schema_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, SCHEMAS = DOCS / "json.md", DOCS / "schema"
@@ -23,12 +23,12 @@ MANY = 3
 """What more commands have in common is in one section of the page."""
 
 
-def printed() -> dict[str, Document | Line]:
+def printed() -> dict[str, Document | JsonLine]:
     """Return what the commands print as JSON, by command, in the order of the page."""
-    found: dict[str, Document | Line] = {}
+    found: dict[str, Document | JsonLine] = {}
     for module in pkgutil.iter_modules(kcompact.cli.json.__path__):
         declared = vars(importlib.import_module(f"kcompact.cli.json.{module.name}")).values()
-        found |= {each.command: each for each in declared if isinstance(each, Document | Line)}
+        found |= {each.command: each for each in declared if isinstance(each, Document | JsonLine)}
     assert sorted(found) == sorted(ORDER)
     return {command: found[command] for command in ORDER}
 

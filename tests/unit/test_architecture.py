@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -448,6 +449,11 @@ def test_modules_and_functions_say_what_they_are(path: Path) -> None:
             name = f"{module}.{node.name}"
             assert ast.get_docstring(node), f"{name} has no docstring"
             assert node.name != module.split(".")[-1], f"{name}: its module's name"
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    names = [node.name for path in SOURCES for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def test_no_module_is_named_for_nothing() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcompact.config.settings import Override
     from kcompact.notes import Note
     from kcompact.plan.discovery import LeftOut
-    from kcompact.plan.explanation import Comparison, Explanation
+    from kcompact.plan.explanation import Explanation, SettingsComparison
     from kcompact.plan.options import PlanOptions
     from kcompact.plan.walk import PlannedPartition
     from kcompact.views.parts import Part
@@ -42,7 +42,7 @@ class _Shown:
     explains: bool
     compared: tuple[Override, ...]
     explanations: dict[Path, Explanation]
-    comparisons: dict[Path, Comparison]
+    comparisons: dict[Path, SettingsComparison]
     held_back: dict[Path, HeldBack] | None
 
 
@@ -144,7 +144,7 @@ def _with_held_back(
 
 def _comparisons(
     planned: Sequence[PlannedPartition], options: PlanOptions, compared: Sequence[Override]
-) -> dict[Path, Comparison]:
+) -> dict[Path, SettingsComparison]:
     """Return each plan beside the one with the changed settings. Raises ConfigError for a wrong value.
 
     A setting without a topic is changed for each topic, also for one that has its own value. The metadata log is left

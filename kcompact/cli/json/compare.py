@@ -20,7 +20,7 @@ from kcompact.cli.json.fields import (
 from kcompact.cli.json.keys import key_fields
 from kcompact.format.names import TopicPartition
 from kcompact.questions.compare import findings
-from kcompact.questions.compare.answer import Verdict
+from kcompact.questions.compare.answer import ReplicaVerdict
 from kcompact.questions.compare.before_start import Action
 
 WITH_BEFORE_START = "with `--before-start`"
@@ -34,7 +34,7 @@ EXAMPLE = Shape(
 
 FINDING = Shape(
     "replica-finding",
-    Field("kind", choice(findings.Kind), "what is wrong, as in [compare.md](compare.md)", "finding.kind"),
+    Field("kind", choice(findings.DifferenceKind), "what is wrong, as in [compare.md](compare.md)", "finding.kind"),
     Field("replicas", list_of(TEXT), "the replicas that are concerned, as given"),
     Field("certainty", choice(findings.Certainty), "how sure it is", "finding.certainty"),
     Field("right", nullable(list_of(TEXT)), "the replicas that files prove to be right; null if they do not say"),
@@ -92,7 +92,7 @@ IDENTITY = Shape(
 PARTITION = Shape(
     "compared-partition",
     IDENTITY.within("topic_partition"),
-    Field("verdict", nullable(choice(Verdict)), "what the comparison has shown; null with an error"),
+    Field("verdict", nullable(choice(ReplicaVerdict)), "what the comparison has shown; null with an error"),
     Field("replicas", list_of(REPLICA), "the replicas"),
     Field("compared_from", nullable(INTEGER), "the first offset that was compared"),
     Field("compared_to", nullable(INTEGER), "the offset after the last one"),
@@ -138,7 +138,7 @@ COMPARE = Document(
                 IDENTITY.within(lambda each: TopicPartition.parse(each.partition)),
                 Field("directory", TEXT, "that of the stopped broker"),
                 Field("action", choice(Action), "what to do with it"),
-                Field("kinds", list_of(choice(findings.Kind)), "why"),
+                Field("kinds", list_of(choice(findings.DifferenceKind)), "why"),
                 Field("command", nullable(STRING), "the command for it, else null", lambda each: each.command or None),
             )
         ),

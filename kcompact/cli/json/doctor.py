@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from kcompact.cli.json.fields import BOOLEAN, INTEGER, STRING, TEXT, Document, Field, Shape, choice, list_of, nullable
 from kcompact.cli.json.partitions import NOW_MS
-from kcompact.doctor.findings import Kind, Severity
+from kcompact.doctor.findings import FindingKind, Severity
 
 FINDING = Shape(
     "finding",
     Field("severity", choice(Severity), "what it stops"),
-    Field("finding", choice(tuple(kind.word for kind in Kind)), "its name in [doctor.md](doctor.md)", "kind.word"),
+    Field(
+        "finding", choice(tuple(kind.word for kind in FindingKind)), "its name in [doctor.md](doctor.md)", "kind.word"
+    ),
     Field("directory", TEXT, "where"),
     Field("file", nullable(TEXT), "where"),
     Field("position", nullable(INTEGER), "where"),

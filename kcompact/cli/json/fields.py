@@ -33,7 +33,7 @@ Write = Callable[[Any, Given], Any]
 """Returns a value that is not None as JSON has it."""
 
 
-class Kind:
+class ValueKind:
     """What the value of a field is: its JSON Schema, and how it is written; None: as it is.
 
     `inside` are the shapes of the objects in the value, each with the path that leads to it.
@@ -53,26 +53,26 @@ def _as_text(value: Any, _: Given) -> str:
     return str(value)
 
 
-INTEGER = Kind({"type": "integer"})
-NUMBER = Kind({"type": "number"})
-BOOLEAN = Kind({"type": "boolean"})
-STRING = Kind({"type": "string"})
-TEXT = Kind({"type": "string"}, _as_text)
+INTEGER = ValueKind({"type": "integer"})
+NUMBER = ValueKind({"type": "number"})
+BOOLEAN = ValueKind({"type": "boolean"})
+STRING = ValueKind({"type": "string"})
+TEXT = ValueKind({"type": "string"}, _as_text)
 """What has a text: a path, an error, a note."""
-ANY = Kind({})
+ANY = ValueKind({})
 
 UNKNOWN = -1
 """Kafka's number for no timestamp, offset, epoch or sequence."""
-KNOWN_OR_NULL = Kind({"type": ["integer", "null"]}, lambda number, _: None if number == UNKNOWN else number)
+KNOWN_OR_NULL = ValueKind({"type": ["integer", "null"]}, lambda number, _: None if number == UNKNOWN else number)
 """An integer that is never negative: -1 is null."""
 
 
-def choice(words: type[StrEnum] | tuple[str, ...]) -> Kind:
+def choice(words: type[StrEnum] | tuple[str, ...]) -> ValueKind:
     """Return the kind of a value that is one of some words."""
-    return Kind({"enum": [str(word) for word in words]}, _as_text)
+    return ValueKind({"enum": [str(word) for word in words]}, _as_text)
 
 
-def nullable(kind: Kind) -> Kind:
+def nullable(kind: ValueKind) -> ValueKind:
     """Return the kind of a value that may be None."""
     schema = kind.schema
     if "$ref" in schema:
@@ -81,7 +81,7 @@ def nullable(kind: Kind) -> Kind:
         schema = schema | {"type": [*types, "null"]}
     elif "enum" in schema and None not in schema["enum"]:
         schema = schema | {"enum": [*schema["enum"], None]}
-    return Kind(schema, kind.write, kind.inside)
+    return ValueKind(schema, kind.write, kind.inside)
 
 
 def _types(schema: dict[str, Any]) -> list[str]:
@@ -89,20 +89,20 @@ def _types(schema: dict[str, Any]) -> list[str]:
     return [types] if isinstance(types, str) else types
 
 
-def list_of(kind: Kind) -> Kind:
+def list_of(kind: ValueKind) -> ValueKind:
     """Return the kind of a list."""
     write = kind.write
-    return Kind(
+    return ValueKind(
         {"type": "array", "items": kind.schema},
         lambda values, given: list(values) if write is None else [write(each, given) for each in values],
         tuple((f"[]{path}", shape) for path, shape in kind.inside),
     )
 
 
-def map_of(kind: Kind) -> Kind:
+def map_of(kind: ValueKind) -> ValueKind:
     """Return the kind of an object whose names are not those of fields."""
     write = kind.write
-    return Kind(
+    return ValueKind(
         {"type": "object", "additionalProperties": kind.schema},
         lambda values, given: {
             str(name): each if write is None else write(each, given) for name, each in values.items()
@@ -121,7 +121,7 @@ class Field:
     __slots__ = ("given", "kind", "meaning", "name", "source")
 
     def __init__(
-        self, name: str, kind: Kind, meaning: str, source: str | Callable[[Any], Any] = "", *, given: str = ""
+        self, name: str, kind: ValueKind, meaning: str, source: str | Callable[[Any], Any] = "", *, given: str = ""
     ) -> None:
         self.name = name
         self.kind = kind
@@ -142,7 +142,7 @@ def tally(name: str, meaning: str) -> tuple[Field, Field]:
     )
 
 
-class Shape(Kind):
+class Shape(ValueKind):
     """The fields of an object; a member that is a shape gives its fields to this one.
 
     `reads` makes the function that reads a name: an attribute, or with `itemgetter` an item of a mapping. `meaning` is
@@ -260,14 +260,14 @@ def _flat(members: tuple[Field | Shape, ...]) -> Iterator[Field]:
             yield from each.fields
 
 
-def one_of(shapes: Mapping[str, Shape], by: str = "") -> Kind:
+def one_of(shapes: Mapping[str, Shape], by: str = "") -> ValueKind:
     """Return the kind of an object whose shape is found by one of its attributes.
 
     Without `by` the value is an object that one of the shapes has made.
     """
     name = attrgetter(by) if by else None
     different = list(dict.fromkeys(shapes.values()))
-    return Kind(
+    return ValueKind(
         {"oneOf": [shape.schema for shape in different]},
         None if name is None else lambda value, given: shapes[name(value)].of(value, given),
         tuple(("", shape) for shape in different),
@@ -281,8 +281,8 @@ class Document(Shape):
 
     def __init__(self, command: str, *members: Field | Shape) -> None:
         constants = (
-            Field("version", Kind({"const": VERSION}), "the version of this JSON", lambda _: VERSION),
-            Field("command", Kind({"const": command}), "the command", lambda _: command),
+            Field("version", ValueKind({"const": VERSION}), "the version of this JSON", lambda _: VERSION),
+            Field("command", ValueKind({"const": command}), "the command", lambda _: command),
         )
         super().__init__("document", *constants, *members, reads=itemgetter)
         self.command = command
@@ -295,7 +295,7 @@ class Document(Shape):
         return json.dumps(self.of(content, given), ensure_ascii=True, allow_nan=False)
 
 
-class Line:
+class JsonLine:
     """One object of JSON Lines, which a command prints for each batch or record: it has one of some shapes.
 
     The lines are written by `output.dump` and by kernels.
@@ -328,7 +328,7 @@ def described(field: Field) -> str:
     return plain(f"{field.given}: {field.meaning}" if field.given else field.meaning)
 
 
-def schema_of(printed: Document | Line, title: str) -> dict[str, Any]:
+def schema_of(printed: Document | JsonLine, title: str) -> dict[str, Any]:
     """Return the JSON Schema of a document or a line, which has a definition for each shape in it."""
     shapes = {each.name: each for _, each in printed.places()}
     return {

@@ -12,8 +12,8 @@ from kcompact.cli.json.fields import (
     STRING,
     Document,
     Field,
-    Kind,
     Shape,
+    ValueKind,
     choice,
     list_of,
     nullable,
@@ -80,7 +80,7 @@ def _fact(name: str, *values: Field) -> Shape:
     return Shape(
         name,
         Field("label", choice(Label), "how much the fact says"),
-        Field("name", Kind({"const": name}), "the [name](history.md#gaps) of the fact"),
+        Field("name", ValueKind({"const": name}), "the [name](history.md#gaps) of the fact"),
         Field("text", STRING, "the fact as a sentence"),
         *(Field(each.name, each.kind, each.meaning, _value(each.name)) for each in values),
         variant=name,

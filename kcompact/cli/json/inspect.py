@@ -31,11 +31,11 @@ from kcompact.cli.json.partitions import (
     planned_segments,
 )
 from kcompact.questions.contents import SegmentContents
-from kcompact.questions.verify.findings import Severity
+from kcompact.questions.verify.findings import FileSeverity
 
 FINDING = Shape(
     "finding",
-    Field("severity", choice(Severity), "how serious it is"),
+    Field("severity", choice(FileSeverity), "how serious it is"),
     Field("file", STRING, "the name of the file"),
     Field("problem", STRING, "what is wrong"),
     Field("position", nullable(INTEGER), "of the batch; null if the finding is on the whole file"),

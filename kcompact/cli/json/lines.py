@@ -5,7 +5,19 @@ Names and values are those of `kafka-dump-log.sh`, which writes -1 for none.
 
 from __future__ import annotations
 
-from kcompact.cli.json.fields import ANY, BOOLEAN, INTEGER, STRING, Field, Kind, Line, Shape, choice, list_of, nullable
+from kcompact.cli.json.fields import (
+    ANY,
+    BOOLEAN,
+    INTEGER,
+    STRING,
+    Field,
+    JsonLine,
+    Shape,
+    ValueKind,
+    choice,
+    list_of,
+    nullable,
+)
 from kcompact.format.codec import Codec
 from kcompact.format.messages.control_records import QUORUM_TYPES
 
@@ -96,7 +108,7 @@ RECORD = Shape(
     Field("coordinatorEpoch", INTEGER, "of the marker", given="of a transaction marker"),
     Field("controlType", INTEGER, "the number of an unknown type", given="of another control record"),
     *(
-        Field(name, Kind({"type": "object"}), "its content, with Kafka's names", given="of this control record")
+        Field(name, ValueKind({"type": "object"}), "its content, with Kafka's names", given="of this control record")
         for name in (kind.name for kind in QUORUM_TYPES.values())
     ),
     meaning=KAFKAS,
@@ -114,6 +126,6 @@ OLD_RECORD = Shape(
     variant="record of format 0 or 1",
 )
 
-BATCH_LINES = Line("inspect --batches", BATCH, OLD_BATCH, UNREADABLE)
-RECORD_LINES = Line("records", RECORD, OLD_RECORD, BATCH, OLD_BATCH, UNREADABLE)
+BATCH_LINES = JsonLine("inspect --batches", BATCH, OLD_BATCH, UNREADABLE)
+RECORD_LINES = JsonLine("records", RECORD, OLD_RECORD, BATCH, OLD_BATCH, UNREADABLE)
 """With `--batches` also the batches."""

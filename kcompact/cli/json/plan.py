@@ -14,8 +14,8 @@ from kcompact.cli.json.fields import (
     TEXT,
     Document,
     Field,
-    Kind,
     Shape,
+    ValueKind,
     choice,
     list_of,
     nullable,
@@ -32,7 +32,7 @@ from kcompact.cli.json.partitions import (
     WITH_REPLICA,
 )
 from kcompact.plan.conditions import Verdict
-from kcompact.plan.explanation import Comparison, Totals, total
+from kcompact.plan.explanation import SettingsComparison, Totals, total
 from kcompact.plan.forecast import How
 from kcompact.plan.verdict import ConditionName
 from kcompact.plan.walk import PlannedPartition
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 WITH_EXPLAIN = "with `--explain`"
 WITH_COMPARE = "with `--compare`"
 
-VALUE = Kind({"type": ["string", "number", "boolean"]})
+VALUE = ValueKind({"type": ["string", "number", "boolean"]})
 
 ENTRY = Shape("planned-entry", PLANNED, SEGMENTS, ERROR)
 
@@ -256,7 +256,7 @@ class Compared(NamedTuple):
     """The changed settings, and what they change of each partition."""
 
     settings: Sequence[Override]
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[SettingsComparison]
 
     @property
     def partitions_that_differ(self) -> int:
@@ -287,7 +287,7 @@ class PlanEntry(NamedTuple):
 
     planned: PlannedPartition
     explain: Explanation | None
-    compare: Comparison | None
+    compare: SettingsComparison | None
     held_back: HeldBack | None
 
 

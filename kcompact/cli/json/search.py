@@ -23,7 +23,7 @@ from kcompact.cli.json.fields import (
 from kcompact.cli.json.partitions import NOTE
 from kcompact.questions.search.files import Content
 from kcompact.questions.search.findings import Place
-from kcompact.questions.search.statement import UNKNOWN, Outcome
+from kcompact.questions.search.statement import UNKNOWN, SearchOutcome
 
 PLACE = Shape(
     "found-place",
@@ -37,7 +37,7 @@ KEY = Shape(
     "searched-key",
     Field("names", list_of(STRING), "its labels, or `line 1` of the file, `--key 1`; several of a repeated key"),
     Field("digest", STRING, "HMAC-SHA-256 of the key with the salt, in hexadecimal digits"),
-    Field("outcome", choice(Outcome), "what the search has shown"),
+    Field("outcome", choice(SearchOutcome), "what the search has shown"),
     Field("found", map_of(INTEGER), "how often the key was found, by place", "hits"),
     Field("files", INTEGER, "in how many files", "found.files"),
     Field("places", list_of(PLACE), "the first places"),

@@ -19,11 +19,11 @@ from kcompact.cli.json.fields import (
 )
 from kcompact.cli.json.partitions import LEFT_OUT_DIRECTORIES, NOTES, NOW_MS, answer
 from kcompact.log.producer_state import Producer
-from kcompact.questions.transactions.answer import State, Transaction
+from kcompact.questions.transactions.answer import Transaction, TransactionEnding
 
 TRANSACTION = Shape(
     "transaction",
-    Field("state", choice(State), "as in `totals`"),
+    Field("state", choice(TransactionEnding), "as in `totals`"),
     Field("producer_id", INTEGER, "of its producer"),
     Field("producer_epoch", INTEGER, "of its producer"),
     Field("first_offset", INTEGER, "of what is left"),
@@ -185,19 +185,21 @@ LOG_TRANSACTIONS = Shape(
         "committed",
         INTEGER,
         "committed transactions of which the log has records",
-        lambda report: report.totals[State.COMMITTED].transactions,
+        lambda report: report.totals[TransactionEnding.COMMITTED].transactions,
     ),
     Field(
         "aborted",
         INTEGER,
         "aborted transactions of which the log has records",
-        lambda report: report.totals[State.ABORTED].transactions,
+        lambda report: report.totals[TransactionEnding.ABORTED].transactions,
     ),
     Field(
         "empty",
         INTEGER,
         "markers whose transactions have no record left",
-        lambda report: sum(report.totals[state].transactions for state in (State.EMPTIED, State.GONE)),
+        lambda report: sum(
+            report.totals[state].transactions for state in (TransactionEnding.EMPTIED, TransactionEnding.GONE)
+        ),
     ),
     Field("open", INTEGER, "transactions without a marker", lambda report: len(report.open)),
     Field("hanging", INTEGER, "open transactions that hang", lambda report: len(report.hanging)),

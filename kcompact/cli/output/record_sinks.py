@@ -15,7 +15,7 @@ import numpy as np
 from kcompact.cli.output import streams
 from kcompact.cli.output.dump import compact
 from kcompact.errors import UnsupportedError
-from kcompact.export.columns import Extra, Source
+from kcompact.export.columns import Extra, RecordSource
 from kcompact.export.files import new_file, require_new
 from kcompact.format.names import TopicPartition, parse_directory, parse_file_name
 from kcompact.host.installation import how_to_add
@@ -45,7 +45,7 @@ class Sink(Protocol):
 class _Writer(Protocol):
     """One of the writers of `export`."""
 
-    def write(self, run: RecordRun, rows: Any, source: Source, extra: Sequence[Extra]) -> None: ...
+    def write(self, run: RecordRun, rows: Any, source: RecordSource, extra: Sequence[Extra]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -206,9 +206,9 @@ def _directories(logs: Sequence[Path]) -> list[Path]:
     return sorted({log.absolute().parent for log in logs if _partition_of(log)})
 
 
-def _source(log: Path, topics: Sequence[str]) -> Source:
+def _source(log: Path, topics: Sequence[str]) -> RecordSource:
     partition, name = _partition_of(log), parse_file_name(log.name)
-    return Source(
+    return RecordSource(
         topics.index(partition.topic) if partition else None,
         partition.partition if partition else None,
         name.base_offset if name else None,

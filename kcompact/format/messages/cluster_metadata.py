@@ -35,10 +35,10 @@ from kcompact.format.messages.schema import (
     UINT16,
     UUID,
     Array,
-    Field,
     FieldReader,
     Fields,
-    Message,
+    MessageField,
+    MessageType,
     Struct,
     UnknownVersionError,
     by_number,
@@ -79,7 +79,7 @@ class ResourceType(enum.IntEnum):
 class MetadataRecord(NamedTuple):
     """One record: its type, the version of its fields, and the fields."""
 
-    type: Message
+    type: MessageType
     version: int
     fields: Fields
 
@@ -149,7 +149,7 @@ def _strictly_decoded(reader: FieldReader) -> MetadataRecord | UnknownRecord | N
     return _partly_decoded(reader, kind, version)
 
 
-def _partly_decoded(reader: FieldReader, kind: Message, version: int) -> MetadataRecord | UnknownRecord:
+def _partly_decoded(reader: FieldReader, kind: MessageType, version: int) -> MetadataRecord | UnknownRecord:
     """Return the fields of a record that matter. A later version may have others between them."""
     is_known = version <= kind.last_version
     read, known, later = _FIRST_FIELDS[kind.number]
@@ -184,271 +184,279 @@ def _decoded(reader: FieldReader, number: int, version: int) -> MetadataRecord:
 
 
 _ENDPOINT = struct(
-    Field("name", STRING), Field("host", STRING), Field("port", UINT16), Field("securityProtocol", INT16)
+    MessageField("name", STRING),
+    MessageField("host", STRING),
+    MessageField("port", UINT16),
+    MessageField("securityProtocol", INT16),
 )
-_FEATURE = struct(Field("name", STRING), Field("minSupportedVersion", INT16), Field("maxSupportedVersion", INT16))
+_FEATURE = struct(
+    MessageField("name", STRING), MessageField("minSupportedVersion", INT16), MessageField("maxSupportedVersion", INT16)
+)
 
 METADATA_TYPES = by_number(
-    Message(
+    MessageType(
         0,
         "REGISTER_BROKER_RECORD",
         struct(
-            Field("brokerId", INT32),
-            Field("isMigratingZkBroker", BOOL, since=2),
-            Field("incarnationId", UUID),
-            Field("brokerEpoch", INT64),
-            Field("endPoints", Array(_ENDPOINT)),
-            Field("features", Array(_FEATURE)),
-            Field("rack", STRING, nullable=True),
-            Field("fenced", BOOL),
-            Field("inControlledShutdown", BOOL, since=1),
-            Field("logDirs", Array(UUID), since=3, tag=0, default=[]),
-            Field("cordonedLogDirs", Array(UUID), since=4, nullable=True, tag=1),
+            MessageField("brokerId", INT32),
+            MessageField("isMigratingZkBroker", BOOL, since=2),
+            MessageField("incarnationId", UUID),
+            MessageField("brokerEpoch", INT64),
+            MessageField("endPoints", Array(_ENDPOINT)),
+            MessageField("features", Array(_FEATURE)),
+            MessageField("rack", STRING, nullable=True),
+            MessageField("fenced", BOOL),
+            MessageField("inControlledShutdown", BOOL, since=1),
+            MessageField("logDirs", Array(UUID), since=3, tag=0, default=[]),
+            MessageField("cordonedLogDirs", Array(UUID), since=4, nullable=True, tag=1),
         ),
         last_version=4,
     ),
-    Message(
+    MessageType(
         1,
         "UNREGISTER_BROKER_RECORD",
         struct(
-            Field("brokerId", INT32),
-            Field("brokerEpoch", INT64),
+            MessageField("brokerId", INT32),
+            MessageField("brokerEpoch", INT64),
         ),
     ),
-    Message(
+    MessageType(
         2,
         "TOPIC_RECORD",
         struct(
-            Field("name", STRING),
-            Field("topicId", UUID),
+            MessageField("name", STRING),
+            MessageField("topicId", UUID),
         ),
     ),
-    Message(
+    MessageType(
         3,
         "PARTITION_RECORD",
         struct(
-            Field("partitionId", INT32),
-            Field("topicId", UUID),
-            Field("replicas", Array(INT32)),
-            Field("isr", Array(INT32)),
-            Field("removingReplicas", Array(INT32)),
-            Field("addingReplicas", Array(INT32)),
-            Field("leader", INT32),
-            Field("leaderRecoveryState", INT8, tag=0, default=0),
-            Field("leaderEpoch", INT32),
-            Field("partitionEpoch", INT32),
-            Field("directories", Array(UUID), since=1),
-            Field("eligibleLeaderReplicas", Array(INT32), since=2, nullable=True, tag=1),
-            Field("lastKnownElr", Array(INT32), since=2, nullable=True, tag=2),
+            MessageField("partitionId", INT32),
+            MessageField("topicId", UUID),
+            MessageField("replicas", Array(INT32)),
+            MessageField("isr", Array(INT32)),
+            MessageField("removingReplicas", Array(INT32)),
+            MessageField("addingReplicas", Array(INT32)),
+            MessageField("leader", INT32),
+            MessageField("leaderRecoveryState", INT8, tag=0, default=0),
+            MessageField("leaderEpoch", INT32),
+            MessageField("partitionEpoch", INT32),
+            MessageField("directories", Array(UUID), since=1),
+            MessageField("eligibleLeaderReplicas", Array(INT32), since=2, nullable=True, tag=1),
+            MessageField("lastKnownElr", Array(INT32), since=2, nullable=True, tag=2),
         ),
         last_version=2,
     ),
-    Message(
+    MessageType(
         4,
         "CONFIG_RECORD",
         struct(
-            Field("resourceType", INT8),
-            Field("resourceName", STRING),
-            Field("name", STRING),
-            Field("value", STRING, nullable=True),
+            MessageField("resourceType", INT8),
+            MessageField("resourceName", STRING),
+            MessageField("name", STRING),
+            MessageField("value", STRING, nullable=True),
         ),
     ),
-    Message(
+    MessageType(
         5,
         "PARTITION_CHANGE_RECORD",
         struct(
-            Field("partitionId", INT32),
-            Field("topicId", UUID),
-            Field("isr", Array(INT32), nullable=True, tag=0),
-            Field("leader", INT32, tag=1, default=-2),
-            Field("replicas", Array(INT32), nullable=True, tag=2),
-            Field("removingReplicas", Array(INT32), nullable=True, tag=3),
-            Field("addingReplicas", Array(INT32), nullable=True, tag=4),
-            Field("leaderRecoveryState", INT8, tag=5, default=-1),
-            Field("directories", Array(UUID), since=1, nullable=True, tag=8),
-            Field("eligibleLeaderReplicas", Array(INT32), since=2, nullable=True, tag=6),
-            Field("lastKnownElr", Array(INT32), since=2, nullable=True, tag=7),
+            MessageField("partitionId", INT32),
+            MessageField("topicId", UUID),
+            MessageField("isr", Array(INT32), nullable=True, tag=0),
+            MessageField("leader", INT32, tag=1, default=-2),
+            MessageField("replicas", Array(INT32), nullable=True, tag=2),
+            MessageField("removingReplicas", Array(INT32), nullable=True, tag=3),
+            MessageField("addingReplicas", Array(INT32), nullable=True, tag=4),
+            MessageField("leaderRecoveryState", INT8, tag=5, default=-1),
+            MessageField("directories", Array(UUID), since=1, nullable=True, tag=8),
+            MessageField("eligibleLeaderReplicas", Array(INT32), since=2, nullable=True, tag=6),
+            MessageField("lastKnownElr", Array(INT32), since=2, nullable=True, tag=7),
         ),
         last_version=2,
     ),
-    Message(
+    MessageType(
         7,
         "FENCE_BROKER_RECORD",
         struct(
-            Field("id", INT32),
-            Field("epoch", INT64),
+            MessageField("id", INT32),
+            MessageField("epoch", INT64),
         ),
     ),
-    Message(
+    MessageType(
         8,
         "UNFENCE_BROKER_RECORD",
         struct(
-            Field("id", INT32),
-            Field("epoch", INT64),
+            MessageField("id", INT32),
+            MessageField("epoch", INT64),
         ),
     ),
-    Message(
+    MessageType(
         9,
         "REMOVE_TOPIC_RECORD",
         struct(
-            Field("topicId", UUID),
+            MessageField("topicId", UUID),
         ),
     ),
-    Message(
+    MessageType(
         10,
         "DELEGATION_TOKEN_RECORD",
         struct(
-            Field("owner", STRING),
-            Field("requester", STRING),
-            Field("renewers", Array(STRING)),
-            Field("issueTimestamp", INT64),
-            Field("maxTimestamp", INT64),
-            Field("expirationTimestamp", INT64),
-            Field("tokenId", STRING),
+            MessageField("owner", STRING),
+            MessageField("requester", STRING),
+            MessageField("renewers", Array(STRING)),
+            MessageField("issueTimestamp", INT64),
+            MessageField("maxTimestamp", INT64),
+            MessageField("expirationTimestamp", INT64),
+            MessageField("tokenId", STRING),
         ),
     ),
-    Message(
+    MessageType(
         11,
         "USER_SCRAM_CREDENTIAL_RECORD",
         struct(
-            Field("name", STRING),
-            Field("mechanism", INT8),
-            Field("salt", BYTES),
-            Field("storedKey", BYTES),
-            Field("serverKey", BYTES),
-            Field("iterations", INT32),
+            MessageField("name", STRING),
+            MessageField("mechanism", INT8),
+            MessageField("salt", BYTES),
+            MessageField("storedKey", BYTES),
+            MessageField("serverKey", BYTES),
+            MessageField("iterations", INT32),
         ),
     ),
-    Message(
+    MessageType(
         12,
         "FEATURE_LEVEL_RECORD",
         struct(
-            Field("name", STRING),
-            Field("featureLevel", INT16),
+            MessageField("name", STRING),
+            MessageField("featureLevel", INT16),
         ),
     ),
-    Message(
+    MessageType(
         14,
         "CLIENT_QUOTA_RECORD",
         struct(
-            Field("entity", Array(struct(Field("entityType", STRING), Field("entityName", STRING, nullable=True)))),
-            Field("key", STRING),
-            Field("value", FLOAT64),
-            Field("remove", BOOL),
+            MessageField(
+                "entity",
+                Array(struct(MessageField("entityType", STRING), MessageField("entityName", STRING, nullable=True))),
+            ),
+            MessageField("key", STRING),
+            MessageField("value", FLOAT64),
+            MessageField("remove", BOOL),
         ),
     ),
-    Message(
+    MessageType(
         15,
         "PRODUCER_IDS_RECORD",
         struct(
-            Field("brokerId", INT32),
-            Field("brokerEpoch", INT64),
-            Field("nextProducerId", INT64),
+            MessageField("brokerId", INT32),
+            MessageField("brokerEpoch", INT64),
+            MessageField("nextProducerId", INT64),
         ),
     ),
-    Message(
+    MessageType(
         17,
         "BROKER_REGISTRATION_CHANGE_RECORD",
         struct(
-            Field("brokerId", INT32),
-            Field("brokerEpoch", INT64),
-            Field("fenced", INT8, tag=0, default=0),
-            Field("inControlledShutdown", INT8, since=1, tag=1, default=0),
-            Field("logDirs", Array(UUID), since=2, tag=2, default=[]),
-            Field("cordonedLogDirs", Array(UUID), since=3, nullable=True, tag=3),
+            MessageField("brokerId", INT32),
+            MessageField("brokerEpoch", INT64),
+            MessageField("fenced", INT8, tag=0, default=0),
+            MessageField("inControlledShutdown", INT8, since=1, tag=1, default=0),
+            MessageField("logDirs", Array(UUID), since=2, tag=2, default=[]),
+            MessageField("cordonedLogDirs", Array(UUID), since=3, nullable=True, tag=3),
         ),
         last_version=3,
     ),
-    Message(
+    MessageType(
         18,
         "ACCESS_CONTROL_ENTRY_RECORD",
         struct(
-            Field("id", UUID),
-            Field("resourceType", INT8),
-            Field("resourceName", STRING),
-            Field("patternType", INT8),
-            Field("principal", STRING),
-            Field("host", STRING),
-            Field("operation", INT8),
-            Field("permissionType", INT8),
+            MessageField("id", UUID),
+            MessageField("resourceType", INT8),
+            MessageField("resourceName", STRING),
+            MessageField("patternType", INT8),
+            MessageField("principal", STRING),
+            MessageField("host", STRING),
+            MessageField("operation", INT8),
+            MessageField("permissionType", INT8),
         ),
     ),
-    Message(
+    MessageType(
         19,
         "REMOVE_ACCESS_CONTROL_ENTRY_RECORD",
         struct(
-            Field("id", UUID),
+            MessageField("id", UUID),
         ),
     ),
-    Message(
+    MessageType(
         20,
         "NO_OP_RECORD",
         struct(),
     ),
-    Message(
+    MessageType(
         21,
         "ZK_MIGRATION_STATE_RECORD",
         struct(
-            Field("zkMigrationState", INT8),
+            MessageField("zkMigrationState", INT8),
         ),
     ),
-    Message(
+    MessageType(
         22,
         "REMOVE_USER_SCRAM_CREDENTIAL_RECORD",
         struct(
-            Field("name", STRING),
-            Field("mechanism", INT8),
+            MessageField("name", STRING),
+            MessageField("mechanism", INT8),
         ),
     ),
-    Message(
+    MessageType(
         23,
         "BEGIN_TRANSACTION_RECORD",
         struct(
-            Field("name", STRING, nullable=True, tag=0),
+            MessageField("name", STRING, nullable=True, tag=0),
         ),
     ),
-    Message(
+    MessageType(
         24,
         "END_TRANSACTION_RECORD",
         struct(),
     ),
-    Message(
+    MessageType(
         25,
         "ABORT_TRANSACTION_RECORD",
         struct(
-            Field("reason", STRING, nullable=True, tag=0),
+            MessageField("reason", STRING, nullable=True, tag=0),
         ),
     ),
-    Message(
+    MessageType(
         26,
         "REMOVE_DELEGATION_TOKEN_RECORD",
         struct(
-            Field("tokenId", STRING),
+            MessageField("tokenId", STRING),
         ),
     ),
-    Message(
+    MessageType(
         27,
         "REGISTER_CONTROLLER_RECORD",
         struct(
-            Field("controllerId", INT32),
-            Field("incarnationId", UUID),
-            Field("zkMigrationReady", BOOL),
-            Field("endPoints", Array(_ENDPOINT)),
-            Field("features", Array(_FEATURE)),
+            MessageField("controllerId", INT32),
+            MessageField("incarnationId", UUID),
+            MessageField("zkMigrationReady", BOOL),
+            MessageField("endPoints", Array(_ENDPOINT)),
+            MessageField("features", Array(_FEATURE)),
         ),
     ),
-    Message(
+    MessageType(
         28,
         "CLEAR_ELR_RECORD",
         struct(
-            Field("topicName", STRING),
+            MessageField("topicName", STRING),
         ),
     ),
-    Message(
+    MessageType(
         29,
         "UNREGISTER_CONTROLLER_RECORD",
         struct(
-            Field("controllerId", INT32),
+            MessageField("controllerId", INT32),
         ),
     ),
 )

@@ -23,10 +23,10 @@ from kcompact.format.messages.schema import (
     UINT16,
     UUID,
     Array,
-    Field,
     FieldReader,
     Fields,
-    Message,
+    MessageField,
+    MessageType,
     Struct,
     Value,
     by_number,
@@ -36,54 +36,56 @@ from kcompact.format.messages.schema import (
 
 # Committed offsets, and groups with the classic protocol
 
-_PARTITION = struct(Field("group", STRING), Field("topic", STRING), Field("partition", INT32))
+_PARTITION = struct(MessageField("group", STRING), MessageField("topic", STRING), MessageField("partition", INT32))
 
-LEGACY_OFFSET_COMMIT = Message(
+LEGACY_OFFSET_COMMIT = MessageType(
     0,
     "LegacyOffsetCommit",
     key=_PARTITION,
-    value=struct(Field("offset", INT64), Field("metadata", STRING), Field("commitTimestamp", INT64)),
+    value=struct(
+        MessageField("offset", INT64), MessageField("metadata", STRING), MessageField("commitTimestamp", INT64)
+    ),
     flexible_since=1,
 )
 
-OFFSET_COMMIT = Message(
+OFFSET_COMMIT = MessageType(
     1,
     "OffsetCommit",
     key=_PARTITION,
     value=struct(
-        Field("offset", INT64),
-        Field("leaderEpoch", INT32, since=3),
-        Field("metadata", STRING),
-        Field("commitTimestamp", INT64),
-        Field("expireTimestamp", INT64, since=1, until=1),
-        Field("topicId", UUID, since=4, tag=0, default=NO_UUID),
+        MessageField("offset", INT64),
+        MessageField("leaderEpoch", INT32, since=3),
+        MessageField("metadata", STRING),
+        MessageField("commitTimestamp", INT64),
+        MessageField("expireTimestamp", INT64, since=1, until=1),
+        MessageField("topicId", UUID, since=4, tag=0, default=NO_UUID),
     ),
     last_version=4,
     flexible_since=4,
 )
 
 _CLASSIC_MEMBER = struct(
-    Field("memberId", STRING),
-    Field("groupInstanceId", STRING, since=3, nullable=True),
-    Field("clientId", STRING),
-    Field("clientHost", STRING),
-    Field("rebalanceTimeout", INT32, since=1),
-    Field("sessionTimeout", INT32),
-    Field("subscription", BYTES),
-    Field("assignment", BYTES),
+    MessageField("memberId", STRING),
+    MessageField("groupInstanceId", STRING, since=3, nullable=True),
+    MessageField("clientId", STRING),
+    MessageField("clientHost", STRING),
+    MessageField("rebalanceTimeout", INT32, since=1),
+    MessageField("sessionTimeout", INT32),
+    MessageField("subscription", BYTES),
+    MessageField("assignment", BYTES),
 )
 
-GROUP_METADATA = Message(
+GROUP_METADATA = MessageType(
     2,
     "GroupMetadata",
-    key=struct(Field("group", STRING)),
+    key=struct(MessageField("group", STRING)),
     value=struct(
-        Field("protocolType", STRING),
-        Field("generation", INT32),
-        Field("protocol", STRING, nullable=True),
-        Field("leader", STRING, nullable=True),
-        Field("currentStateTimestamp", INT64, since=2),
-        Field("members", Array(_CLASSIC_MEMBER)),
+        MessageField("protocolType", STRING),
+        MessageField("generation", INT32),
+        MessageField("protocol", STRING, nullable=True),
+        MessageField("leader", STRING, nullable=True),
+        MessageField("currentStateTimestamp", INT64, since=2),
+        MessageField("members", Array(_CLASSIC_MEMBER)),
     ),
     last_version=4,
     flexible_since=4,
@@ -92,62 +94,62 @@ GROUP_METADATA = Message(
 
 # Groups with the consumer protocol
 
-GROUP_KEY = struct(Field("groupId", STRING))
-MEMBER_KEY = struct(Field("groupId", STRING), Field("memberId", STRING))
+GROUP_KEY = struct(MessageField("groupId", STRING))
+MEMBER_KEY = struct(MessageField("groupId", STRING), MessageField("memberId", STRING))
 
 TARGET_ASSIGNMENT_METADATA = struct(
-    Field("assignmentEpoch", INT32), Field("assignmentTimestamp", INT64, tag=0, default=0)
+    MessageField("assignmentEpoch", INT32), MessageField("assignmentTimestamp", INT64, tag=0, default=0)
 )
-PARTITIONS_OF_TOPIC = struct(Field("topicId", UUID), Field("partitions", Array(INT32)))
-TARGET_ASSIGNMENT_MEMBER = struct(Field("topicPartitions", Array(PARTITIONS_OF_TOPIC)))
+PARTITIONS_OF_TOPIC = struct(MessageField("topicId", UUID), MessageField("partitions", Array(INT32)))
+TARGET_ASSIGNMENT_MEMBER = struct(MessageField("topicPartitions", Array(PARTITIONS_OF_TOPIC)))
 
-CONSUMER_GROUP_METADATA = Message(
+CONSUMER_GROUP_METADATA = MessageType(
     3,
     "ConsumerGroupMetadata",
     key=GROUP_KEY,
-    value=struct(Field("epoch", INT32), Field("metadataHash", INT64, tag=0, default=0)),
+    value=struct(MessageField("epoch", INT32), MessageField("metadataHash", INT64, tag=0, default=0)),
 )
 
-_PARTITION_RACKS = struct(Field("partition", INT32), Field("racks", Array(STRING)))
+_PARTITION_RACKS = struct(MessageField("partition", INT32), MessageField("racks", Array(STRING)))
 
-CONSUMER_GROUP_PARTITION_METADATA = Message(
+CONSUMER_GROUP_PARTITION_METADATA = MessageType(
     4,
     "ConsumerGroupPartitionMetadata",
     key=GROUP_KEY,
     value=struct(
-        Field(
+        MessageField(
             "topics",
             Array(
                 struct(
-                    Field("topicId", UUID),
-                    Field("topicName", STRING),
-                    Field("numPartitions", INT32),
-                    Field("partitionMetadata", Array(_PARTITION_RACKS)),
+                    MessageField("topicId", UUID),
+                    MessageField("topicName", STRING),
+                    MessageField("numPartitions", INT32),
+                    MessageField("partitionMetadata", Array(_PARTITION_RACKS)),
                 )
             ),
         )
     ),
 )
 
-_CLASSIC_PROTOCOL = struct(Field("name", STRING), Field("metadata", BYTES))
+_CLASSIC_PROTOCOL = struct(MessageField("name", STRING), MessageField("metadata", BYTES))
 _CLASSIC_MEMBER_METADATA = struct(
-    Field("sessionTimeoutMs", INT32), Field("supportedProtocols", Array(_CLASSIC_PROTOCOL))
+    MessageField("sessionTimeoutMs", INT32), MessageField("supportedProtocols", Array(_CLASSIC_PROTOCOL))
 )
 
-CONSUMER_GROUP_MEMBER_METADATA = Message(
+CONSUMER_GROUP_MEMBER_METADATA = MessageType(
     5,
     "ConsumerGroupMemberMetadata",
     key=MEMBER_KEY,
     value=struct(
-        Field("instanceId", STRING, nullable=True),
-        Field("rackId", STRING, nullable=True),
-        Field("clientId", STRING),
-        Field("clientHost", STRING),
-        Field("subscribedTopicNames", Array(STRING)),
-        Field("subscribedTopicRegex", STRING, nullable=True),
-        Field("rebalanceTimeoutMs", INT32),
-        Field("serverAssignor", STRING, nullable=True),
-        Field(
+        MessageField("instanceId", STRING, nullable=True),
+        MessageField("rackId", STRING, nullable=True),
+        MessageField("clientId", STRING),
+        MessageField("clientHost", STRING),
+        MessageField("subscribedTopicNames", Array(STRING)),
+        MessageField("subscribedTopicRegex", STRING, nullable=True),
+        MessageField("rebalanceTimeoutMs", INT32),
+        MessageField("serverAssignor", STRING, nullable=True),
+        MessageField(
             "classicMemberMetadata",
             _CLASSIC_MEMBER_METADATA,
             nullable=True,
@@ -158,186 +160,191 @@ CONSUMER_GROUP_MEMBER_METADATA = Message(
     ),
 )
 
-CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = Message(
+CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = MessageType(
     6, "ConsumerGroupTargetAssignmentMetadata", key=GROUP_KEY, value=TARGET_ASSIGNMENT_METADATA
 )
-CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = Message(
+CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = MessageType(
     7, "ConsumerGroupTargetAssignmentMember", key=MEMBER_KEY, value=TARGET_ASSIGNMENT_MEMBER
 )
 
 _OWNED_PARTITIONS = struct(
-    Field("topicId", UUID),
-    Field("partitions", Array(INT32)),
-    Field("assignmentEpochs", Array(INT32), nullable=True, tag=0, default=[]),
+    MessageField("topicId", UUID),
+    MessageField("partitions", Array(INT32)),
+    MessageField("assignmentEpochs", Array(INT32), nullable=True, tag=0, default=[]),
 )
 
-CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = Message(
+CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = MessageType(
     8,
     "ConsumerGroupCurrentMemberAssignment",
     key=MEMBER_KEY,
     value=struct(
-        Field("memberEpoch", INT32),
-        Field("previousMemberEpoch", INT32),
-        Field("state", INT8),
-        Field("assignedPartitions", Array(_OWNED_PARTITIONS)),
-        Field("partitionsPendingRevocation", Array(_OWNED_PARTITIONS)),
+        MessageField("memberEpoch", INT32),
+        MessageField("previousMemberEpoch", INT32),
+        MessageField("state", INT8),
+        MessageField("assignedPartitions", Array(_OWNED_PARTITIONS)),
+        MessageField("partitionsPendingRevocation", Array(_OWNED_PARTITIONS)),
     ),
 )
 
-CONSUMER_GROUP_REGULAR_EXPRESSION = Message(
+CONSUMER_GROUP_REGULAR_EXPRESSION = MessageType(
     16,
     "ConsumerGroupRegularExpression",
-    key=struct(Field("groupId", STRING), Field("regularExpression", STRING)),
-    value=struct(Field("topics", Array(STRING)), Field("version", INT64), Field("timestamp", INT64)),
+    key=struct(MessageField("groupId", STRING), MessageField("regularExpression", STRING)),
+    value=struct(
+        MessageField("topics", Array(STRING)), MessageField("version", INT64), MessageField("timestamp", INT64)
+    ),
 )
 
 
 # Share groups
 
-SHARE_GROUP_MEMBER_METADATA = Message(
+SHARE_GROUP_MEMBER_METADATA = MessageType(
     10,
     "ShareGroupMemberMetadata",
     key=MEMBER_KEY,
     value=struct(
-        Field("rackId", STRING, nullable=True),
-        Field("clientId", STRING),
-        Field("clientHost", STRING),
-        Field("subscribedTopicNames", Array(STRING)),
+        MessageField("rackId", STRING, nullable=True),
+        MessageField("clientId", STRING),
+        MessageField("clientHost", STRING),
+        MessageField("subscribedTopicNames", Array(STRING)),
     ),
 )
-SHARE_GROUP_METADATA = Message(
-    11, "ShareGroupMetadata", key=GROUP_KEY, value=struct(Field("epoch", INT32), Field("metadataHash", INT64))
+SHARE_GROUP_METADATA = MessageType(
+    11,
+    "ShareGroupMetadata",
+    key=GROUP_KEY,
+    value=struct(MessageField("epoch", INT32), MessageField("metadataHash", INT64)),
 )
-SHARE_GROUP_TARGET_ASSIGNMENT_METADATA = Message(
+SHARE_GROUP_TARGET_ASSIGNMENT_METADATA = MessageType(
     12, "ShareGroupTargetAssignmentMetadata", key=GROUP_KEY, value=TARGET_ASSIGNMENT_METADATA
 )
-SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER = Message(
+SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER = MessageType(
     13, "ShareGroupTargetAssignmentMember", key=MEMBER_KEY, value=TARGET_ASSIGNMENT_MEMBER
 )
-SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT = Message(
+SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT = MessageType(
     14,
     "ShareGroupCurrentMemberAssignment",
     key=MEMBER_KEY,
     value=struct(
-        Field("memberEpoch", INT32),
-        Field("previousMemberEpoch", INT32),
-        Field("state", INT8),
-        Field("assignedPartitions", Array(PARTITIONS_OF_TOPIC)),
+        MessageField("memberEpoch", INT32),
+        MessageField("previousMemberEpoch", INT32),
+        MessageField("state", INT8),
+        MessageField("assignedPartitions", Array(PARTITIONS_OF_TOPIC)),
     ),
 )
 
-_SHARE_TOPIC = struct(Field("topicId", UUID), Field("topicName", STRING))
-_TOPIC_PARTITIONS = struct(*_SHARE_TOPIC.fields, Field("partitions", Array(INT32)))
+_SHARE_TOPIC = struct(MessageField("topicId", UUID), MessageField("topicName", STRING))
+_TOPIC_PARTITIONS = struct(*_SHARE_TOPIC.fields, MessageField("partitions", Array(INT32)))
 
-SHARE_GROUP_STATE_PARTITION_METADATA = Message(
+SHARE_GROUP_STATE_PARTITION_METADATA = MessageType(
     15,
     "ShareGroupStatePartitionMetadata",
     key=GROUP_KEY,
     value=struct(
-        Field("initializingTopics", Array(_TOPIC_PARTITIONS)),
-        Field("initializedTopics", Array(_TOPIC_PARTITIONS)),
-        Field("deletingTopics", Array(_SHARE_TOPIC)),
+        MessageField("initializingTopics", Array(_TOPIC_PARTITIONS)),
+        MessageField("initializedTopics", Array(_TOPIC_PARTITIONS)),
+        MessageField("deletingTopics", Array(_SHARE_TOPIC)),
     ),
 )
 
 
 # Groups of Kafka Streams
 
-_SETTING = struct(Field("key", STRING), Field("value", STRING))
+_SETTING = struct(MessageField("key", STRING), MessageField("value", STRING))
 
-STREAMS_GROUP_METADATA = Message(
+STREAMS_GROUP_METADATA = MessageType(
     17,
     "StreamsGroupMetadata",
     key=GROUP_KEY,
     value=struct(
-        Field("epoch", INT32),
-        Field("metadataHash", INT64),
-        Field("validatedTopologyEpoch", INT32, tag=0, default=-1),
-        Field("lastAssignmentConfigs", Array(_SETTING), nullable=True, tag=1, default=[]),
-        Field("storedDescriptionTopologyEpoch", INT32, tag=2, default=-1),
-        Field("failedDescriptionTopologyEpoch", INT32, tag=3, default=-1),
+        MessageField("epoch", INT32),
+        MessageField("metadataHash", INT64),
+        MessageField("validatedTopologyEpoch", INT32, tag=0, default=-1),
+        MessageField("lastAssignmentConfigs", Array(_SETTING), nullable=True, tag=1, default=[]),
+        MessageField("storedDescriptionTopologyEpoch", INT32, tag=2, default=-1),
+        MessageField("failedDescriptionTopologyEpoch", INT32, tag=3, default=-1),
     ),
 )
 
-STREAMS_GROUP_MEMBER_METADATA = Message(
+STREAMS_GROUP_MEMBER_METADATA = MessageType(
     19,
     "StreamsGroupMemberMetadata",
     key=MEMBER_KEY,
     value=struct(
-        Field("instanceId", STRING, nullable=True),
-        Field("rackId", STRING, nullable=True),
-        Field("clientId", STRING),
-        Field("clientHost", STRING),
-        Field("rebalanceTimeoutMs", INT32),
-        Field("topologyEpoch", INT32),
-        Field("processId", STRING),
-        Field("userEndpoint", struct(Field("host", STRING), Field("port", UINT16)), nullable=True),
-        Field("clientTags", Array(_SETTING)),
+        MessageField("instanceId", STRING, nullable=True),
+        MessageField("rackId", STRING, nullable=True),
+        MessageField("clientId", STRING),
+        MessageField("clientHost", STRING),
+        MessageField("rebalanceTimeoutMs", INT32),
+        MessageField("topologyEpoch", INT32),
+        MessageField("processId", STRING),
+        MessageField("userEndpoint", struct(MessageField("host", STRING), MessageField("port", UINT16)), nullable=True),
+        MessageField("clientTags", Array(_SETTING)),
     ),
 )
 
-STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA = Message(
+STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA = MessageType(
     20, "StreamsGroupTargetAssignmentMetadata", key=GROUP_KEY, value=TARGET_ASSIGNMENT_METADATA
 )
 
-_TASKS = struct(Field("subtopologyId", STRING), Field("partitions", Array(INT32)))
+_TASKS = struct(MessageField("subtopologyId", STRING), MessageField("partitions", Array(INT32)))
 
-STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER = Message(
+STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER = MessageType(
     21,
     "StreamsGroupTargetAssignmentMember",
     key=MEMBER_KEY,
     value=struct(
-        Field("activeTasks", Array(_TASKS)),
-        Field("standbyTasks", Array(_TASKS)),
-        Field("warmupTasks", Array(_TASKS)),
+        MessageField("activeTasks", Array(_TASKS)),
+        MessageField("standbyTasks", Array(_TASKS)),
+        MessageField("warmupTasks", Array(_TASKS)),
     ),
 )
 
-_OWNED_TASKS = struct(*_TASKS.fields, Field("assignmentEpochs", Array(INT32), nullable=True, tag=0, default=[]))
+_OWNED_TASKS = struct(*_TASKS.fields, MessageField("assignmentEpochs", Array(INT32), nullable=True, tag=0, default=[]))
 
-STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT = Message(
+STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT = MessageType(
     22,
     "StreamsGroupCurrentMemberAssignment",
     key=MEMBER_KEY,
     value=struct(
-        Field("memberEpoch", INT32),
-        Field("previousMemberEpoch", INT32),
-        Field("state", INT8),
-        Field("activeTasks", Array(_OWNED_TASKS)),
-        Field("standbyTasks", Array(_OWNED_TASKS)),
-        Field("warmupTasks", Array(_OWNED_TASKS)),
-        Field("activeTasksPendingRevocation", Array(_OWNED_TASKS)),
-        Field("standbyTasksPendingRevocation", Array(_OWNED_TASKS)),
-        Field("warmupTasksPendingRevocation", Array(_OWNED_TASKS)),
+        MessageField("memberEpoch", INT32),
+        MessageField("previousMemberEpoch", INT32),
+        MessageField("state", INT8),
+        MessageField("activeTasks", Array(_OWNED_TASKS)),
+        MessageField("standbyTasks", Array(_OWNED_TASKS)),
+        MessageField("warmupTasks", Array(_OWNED_TASKS)),
+        MessageField("activeTasksPendingRevocation", Array(_OWNED_TASKS)),
+        MessageField("standbyTasksPendingRevocation", Array(_OWNED_TASKS)),
+        MessageField("warmupTasksPendingRevocation", Array(_OWNED_TASKS)),
     ),
 )
 
 _INNER_TOPIC = struct(
-    Field("name", STRING),
-    Field("partitions", INT32),
-    Field("replicationFactor", INT16),
-    Field("topicConfigs", Array(_SETTING)),
+    MessageField("name", STRING),
+    MessageField("partitions", INT32),
+    MessageField("replicationFactor", INT16),
+    MessageField("topicConfigs", Array(_SETTING)),
 )
 _COPARTITION_GROUP = struct(
-    Field("sourceTopics", Array(INT16)),
-    Field("sourceTopicRegex", Array(INT16)),
-    Field("repartitionSourceTopics", Array(INT16)),
+    MessageField("sourceTopics", Array(INT16)),
+    MessageField("sourceTopicRegex", Array(INT16)),
+    MessageField("repartitionSourceTopics", Array(INT16)),
 )
 _SUBTOPOLOGY = struct(
-    Field("subtopologyId", STRING),
-    Field("sourceTopics", Array(STRING)),
-    Field("sourceTopicRegex", Array(STRING)),
-    Field("stateChangelogTopics", Array(_INNER_TOPIC)),
-    Field("repartitionSinkTopics", Array(STRING)),
-    Field("repartitionSourceTopics", Array(_INNER_TOPIC)),
-    Field("copartitionGroups", Array(_COPARTITION_GROUP)),
+    MessageField("subtopologyId", STRING),
+    MessageField("sourceTopics", Array(STRING)),
+    MessageField("sourceTopicRegex", Array(STRING)),
+    MessageField("stateChangelogTopics", Array(_INNER_TOPIC)),
+    MessageField("repartitionSinkTopics", Array(STRING)),
+    MessageField("repartitionSourceTopics", Array(_INNER_TOPIC)),
+    MessageField("copartitionGroups", Array(_COPARTITION_GROUP)),
 )
 
-STREAMS_GROUP_TOPOLOGY = Message(
+STREAMS_GROUP_TOPOLOGY = MessageType(
     23,
     "StreamsGroupTopology",
     key=GROUP_KEY,
-    value=struct(Field("epoch", INT32), Field("subtopologies", Array(_SUBTOPOLOGY))),
+    value=struct(MessageField("epoch", INT32), MessageField("subtopologies", Array(_SUBTOPOLOGY))),
 )
 
 CONSUMER_OFFSETS_RECORDS = by_number(
@@ -370,16 +377,18 @@ CONSUMER_OFFSETS_RECORDS = by_number(
 
 PROTOCOL_TYPE = "consumer"
 
-_PARTITIONS_BY_NAME = Struct((Field("topic", STRING), Field("partitions", Array(INT32))), last_version=3)
+_PARTITIONS_BY_NAME = Struct((MessageField("topic", STRING), MessageField("partitions", Array(INT32))), last_version=3)
 
 SUBSCRIPTION = struct(
-    Field("topics", Array(STRING)),
-    Field("userData", BYTES, nullable=True),
-    Field("ownedPartitions", Array(_PARTITIONS_BY_NAME), since=1),
-    Field("generationId", INT32, since=2),
-    Field("rackId", STRING, since=3, nullable=True),
+    MessageField("topics", Array(STRING)),
+    MessageField("userData", BYTES, nullable=True),
+    MessageField("ownedPartitions", Array(_PARTITIONS_BY_NAME), since=1),
+    MessageField("generationId", INT32, since=2),
+    MessageField("rackId", STRING, since=3, nullable=True),
 )
-ASSIGNMENT = struct(Field("assignedPartitions", Array(_PARTITIONS_BY_NAME)), Field("userData", BYTES, nullable=True))
+ASSIGNMENT = struct(
+    MessageField("assignedPartitions", Array(_PARTITIONS_BY_NAME)), MessageField("userData", BYTES, nullable=True)
+)
 
 
 def with_members_decoded(group: Fields) -> Fields:

@@ -16,24 +16,24 @@ from kcompact.format.messages.schema import (
     UINT16,
     UUID,
     Array,
-    Field,
     FieldReader,
     Fields,
-    Message,
+    MessageField,
+    MessageType,
     by_number,
     struct,
 )
 
-_VOTER = struct(Field("voterId", INT32), Field("voterDirectoryId", UUID, since=1))
-_ENDPOINT = struct(Field("name", STRING), Field("host", STRING), Field("port", UINT16))
-_VERSIONS = struct(Field("minSupportedVersion", INT16), Field("maxSupportedVersion", INT16))
+_VOTER = struct(MessageField("voterId", INT32), MessageField("voterDirectoryId", UUID, since=1))
+_ENDPOINT = struct(MessageField("name", STRING), MessageField("host", STRING), MessageField("port", UINT16))
+_VERSIONS = struct(MessageField("minSupportedVersion", INT16), MessageField("maxSupportedVersion", INT16))
 _VOTER_WITH_ENDPOINTS = struct(
-    Field("voterId", INT32),
-    Field("voterDirectoryId", UUID),
-    Field("endpoints", Array(_ENDPOINT)),
-    Field("kRaftVersionFeature", _VERSIONS),
+    MessageField("voterId", INT32),
+    MessageField("voterDirectoryId", UUID),
+    MessageField("endpoints", Array(_ENDPOINT)),
+    MessageField("kRaftVersionFeature", _VERSIONS),
 )
-_VERSION = Field("version", INT16)
+_VERSION = MessageField("version", INT16)
 _VERSION_BYTES = 2
 
 SNAPSHOT_HEADER = 3
@@ -41,23 +41,23 @@ SNAPSHOT_FOOTER = 4
 """The types of the control records that begin and end a snapshot."""
 
 
-def _quorum_type(number: int, name: str, *fields: Field, last_version: int = 0) -> Message:
-    return Message(number, name, struct(_VERSION, *fields), last_version=last_version)
+def _quorum_type(number: int, name: str, *fields: MessageField, last_version: int = 0) -> MessageType:
+    return MessageType(number, name, struct(_VERSION, *fields), last_version=last_version)
 
 
 QUORUM_TYPES = by_number(
     _quorum_type(
         2,
         "LeaderChange",
-        Field("leaderId", INT32),
-        Field("voters", Array(_VOTER)),
-        Field("grantingVoters", Array(_VOTER)),
+        MessageField("leaderId", INT32),
+        MessageField("voters", Array(_VOTER)),
+        MessageField("grantingVoters", Array(_VOTER)),
         last_version=1,
     ),
-    _quorum_type(SNAPSHOT_HEADER, "SnapshotHeader", Field("lastContainedLogTimestamp", INT64)),
+    _quorum_type(SNAPSHOT_HEADER, "SnapshotHeader", MessageField("lastContainedLogTimestamp", INT64)),
     _quorum_type(SNAPSHOT_FOOTER, "SnapshotFooter"),
-    _quorum_type(5, "KRaftVersion", Field("kRaftVersion", INT16)),
-    _quorum_type(6, "KRaftVoters", Field("voters", Array(_VOTER_WITH_ENDPOINTS))),
+    _quorum_type(5, "KRaftVersion", MessageField("kRaftVersion", INT16)),
+    _quorum_type(6, "KRaftVoters", MessageField("voters", Array(_VOTER_WITH_ENDPOINTS))),
 )
 """The types of a quorum by number, with the names that Kafka prints."""
 

@@ -22,10 +22,10 @@ from kcompact.format.messages.schema import (
     STRING,
     UUID,
     Array,
-    Field,
     FieldReader,
     Fields,
-    Message,
+    MessageField,
+    MessageType,
     by_number,
     read_struct,
     struct,
@@ -37,24 +37,24 @@ _SHORT_BYTES = 2
 
 # __transaction_state
 
-_PARTITIONS = struct(Field("topic", STRING), Field("partitionIds", Array(INT32)))
+_PARTITIONS = struct(MessageField("topic", STRING), MessageField("partitionIds", Array(INT32)))
 
-TRANSACTION_LOG = Message(
+TRANSACTION_LOG = MessageType(
     0,
     "TransactionLog",
-    key=struct(Field("transactionalId", STRING)),
+    key=struct(MessageField("transactionalId", STRING)),
     value=struct(
-        Field("producerId", INT64),
-        Field("previousProducerId", INT64, since=1, tag=0, default=-1),
-        Field("nextProducerId", INT64, since=1, tag=1, default=-1),
-        Field("producerEpoch", INT16),
-        Field("nextProducerEpoch", INT16, since=1, tag=3, default=-1),
-        Field("transactionTimeoutMs", INT32),
-        Field("transactionStatus", INT8),
-        Field("transactionPartitions", Array(_PARTITIONS), nullable=True),
-        Field("transactionLastUpdateTimestampMs", INT64),
-        Field("transactionStartTimestampMs", INT64),
-        Field("clientTransactionVersion", INT16, since=1, tag=2, default=0),
+        MessageField("producerId", INT64),
+        MessageField("previousProducerId", INT64, since=1, tag=0, default=-1),
+        MessageField("nextProducerId", INT64, since=1, tag=1, default=-1),
+        MessageField("producerEpoch", INT16),
+        MessageField("nextProducerEpoch", INT16, since=1, tag=3, default=-1),
+        MessageField("transactionTimeoutMs", INT32),
+        MessageField("transactionStatus", INT8),
+        MessageField("transactionPartitions", Array(_PARTITIONS), nullable=True),
+        MessageField("transactionLastUpdateTimestampMs", INT64),
+        MessageField("transactionStartTimestampMs", INT64),
+        MessageField("clientTransactionVersion", INT16, since=1, tag=2, default=0),
     ),
     last_version=1,
     flexible_since=1,
@@ -62,43 +62,43 @@ TRANSACTION_LOG = Message(
 
 # __share_group_state: what the consumers of share groups have been given
 
-_SHARE_KEY = struct(Field("groupId", STRING), Field("topicId", UUID), Field("partition", INT32))
-_DELIVERY_COMPLETE_COUNT = Field("deliveryCompleteCount", INT32, tag=0, default=-1)
-_STATE_BATCHES = Field(
+_SHARE_KEY = struct(MessageField("groupId", STRING), MessageField("topicId", UUID), MessageField("partition", INT32))
+_DELIVERY_COMPLETE_COUNT = MessageField("deliveryCompleteCount", INT32, tag=0, default=-1)
+_STATE_BATCHES = MessageField(
     "stateBatches",
     Array(
         struct(
-            Field("firstOffset", INT64),
-            Field("lastOffset", INT64),
-            Field("deliveryState", INT8),
-            Field("deliveryCount", INT16),
+            MessageField("firstOffset", INT64),
+            MessageField("lastOffset", INT64),
+            MessageField("deliveryState", INT8),
+            MessageField("deliveryCount", INT16),
         )
     ),
 )
 
-SHARE_SNAPSHOT = Message(
+SHARE_SNAPSHOT = MessageType(
     0,
     "ShareSnapshot",
     key=_SHARE_KEY,
     value=struct(
-        Field("snapshotEpoch", INT32),
-        Field("stateEpoch", INT32),
-        Field("leaderEpoch", INT32),
-        Field("startOffset", INT64),
+        MessageField("snapshotEpoch", INT32),
+        MessageField("stateEpoch", INT32),
+        MessageField("leaderEpoch", INT32),
+        MessageField("startOffset", INT64),
         _DELIVERY_COMPLETE_COUNT,
-        Field("createTimestamp", INT64),
-        Field("writeTimestamp", INT64),
+        MessageField("createTimestamp", INT64),
+        MessageField("writeTimestamp", INT64),
         _STATE_BATCHES,
     ),
 )
-SHARE_UPDATE = Message(
+SHARE_UPDATE = MessageType(
     1,
     "ShareUpdate",
     key=_SHARE_KEY,
     value=struct(
-        Field("snapshotEpoch", INT32),
-        Field("leaderEpoch", INT32),
-        Field("startOffset", INT64),
+        MessageField("snapshotEpoch", INT32),
+        MessageField("leaderEpoch", INT32),
+        MessageField("startOffset", INT64),
         _DELIVERY_COMPLETE_COUNT,
         _STATE_BATCHES,
     ),
@@ -117,7 +117,7 @@ RECORD_TYPES = {
 class Decoded:
     """The fields of one record. A tombstone has no version and no value."""
 
-    type: Message
+    type: MessageType
     key: Fields
     version: int | None = None
     value: Fields | None = None
@@ -141,7 +141,7 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
     return Decoded(kind, key_fields, version, with_members_decoded(fields) if kind is GROUP_METADATA else fields)
 
 
-def decode_value(kind: Message, value: bytes) -> tuple[int, Fields]:
+def decode_value(kind: MessageType, value: bytes) -> tuple[int, Fields]:
     """Return the version and the fields of a value. Raises ValueError as `decode`."""
     reader = FieldReader(value)
     version = reader.integer(_SHORT_BYTES)

@@ -1,6 +1,6 @@
 """The schemas of Kafka's messages: their fields as values, and one reader for all of them.
 
-A schema is a `Struct` of `Field`s. A field belongs to a range of versions. From some version on a message may be
+A schema is a `Struct` of `MessageField`s. A field belongs to a range of versions. From some version on a message may be
 *flexible*. The widths of its fields then change, and each of its structs ends with tagged fields:
 
                    not flexible                       flexible
@@ -73,7 +73,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """One field of a struct."""
 
     name: str
@@ -92,12 +92,12 @@ class Field:
 class Struct:
     """Fields in their order. Each struct of a schema is a value of its own: its fields are looked up by identity."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
     last_version: int = ANY_VERSION
     """The reader refuses later versions. A record's version is checked before it is read."""
 
 
-def struct(*fields: Field) -> Struct:
+def struct(*fields: MessageField) -> Struct:
     """Return a struct of these fields."""
     return Struct(fields)
 
@@ -110,7 +110,7 @@ class UnknownVersionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageType:
     """A type of message. The messages of some kinds have a key, which is never flexible."""
 
     number: int
@@ -128,7 +128,7 @@ class Message:
         return read_struct(reader, self.value, version, flexible=version >= self.flexible_since)
 
 
-def by_number(*types: Message) -> dict[int, Message]:
+def by_number(*types: MessageType) -> dict[int, MessageType]:
     """Return the types of message by their numbers."""
     return {each.number: each for each in types}
 
@@ -296,7 +296,7 @@ def _layout(formats: str) -> pack.Struct:
     return pack.Struct(f">{formats}")
 
 
-def _fixed_fields_reader(fields: Sequence[Field]) -> _ReadFields:
+def _fixed_fields_reader(fields: Sequence[MessageField]) -> _ReadFields:
     """Return what reads fields of fixed width that follow each other, all at once."""
     formats = [field.type.value for field in fields if _is_fixed(field.type)]
     layout, sizes = _layout("".join(formats)), [_layout(each).size for each in formats]
@@ -317,14 +317,14 @@ def _uuid_text(uuid: bytes) -> str:
     return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
 
 
-def _tagged_reader(field: Field, version: int) -> _ReadValue:
+def _tagged_reader(field: MessageField, version: int) -> _ReadValue:
     if not isinstance(field.type, Struct):
         return _value_reader(field.type, version, True, field.name, nullable=field.nullable)
     read = _struct_reader(field.type, version, True)
     return lambda reader: None if reader.count() <= 0 else read(reader)
 
 
-def _read_tagged(reader: FieldReader, count: int, known: Mapping[int, tuple[Field, _ReadValue]]) -> Fields:
+def _read_tagged(reader: FieldReader, count: int, known: Mapping[int, tuple[MessageField, _ReadValue]]) -> Fields:
     """Return those of the next `count` tagged fields that have another value than their default.
 
     For Kafka a struct that has unknown fields is not the default.

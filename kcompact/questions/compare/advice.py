@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kcompact.format.names import TopicPartition
-from kcompact.questions.compare.findings import ABOUT_ENDS, ABOUT_KEYS, ABOUT_TRANSACTIONS, Certainty, Finding, Kind
+from kcompact.questions.compare.findings import (
+    ABOUT_ENDS,
+    ABOUT_KEYS,
+    ABOUT_TRANSACTIONS,
+    Certainty,
+    Difference,
+    DifferenceKind,
+)
 from kcompact.readable import counted, shell_word, some_of
 from kcompact.values import dataclass
 
@@ -64,7 +71,9 @@ class _Words(NamedTuple):
         )
 
 
-def advice_on(finding: Finding, partition: TopicPartition, names: Sequence[str], directories: Sequence[Path]) -> Advice:
+def advice_on(
+    finding: Difference, partition: TopicPartition, names: Sequence[str], directories: Sequence[Path]
+) -> Advice:
     """Return the advice on a finding. `names` and `directories` are those of the replicas, by number."""
     words = _Words(
         some_of([names[number] for number in finding.replicas], separator=" and "),
@@ -80,24 +89,24 @@ def advice_on(finding: Finding, partition: TopicPartition, names: Sequence[str],
     return _on_batches(finding, words)
 
 
-def _on_ends(finding: Finding, words: _Words) -> Advice:
+def _on_ends(finding: Difference, words: _Words) -> Advice:
     """Return the advice on replicas that end or begin where they should not, or whose end nobody has got."""
     offset = finding.offsets[0]
     match finding.kind:
-        case Kind.LOST_END:
+        case DifferenceKind.LOST_END:
             return Advice(
                 f"{words.here} ends at offset {offset}, and by the checkpoints of its broker it has had "
                 f"{finding.count:,} offsets more, which other replicas have. When it leads, consumers lose them",
                 f"Do not let it lead. {words.refetch}",
             )
-        case Kind.EMPTIED_LOG:
+        case DifferenceKind.EMPTIED_LOG:
             return Advice(
                 f"{words.here} begins where it ends, so consumers get nothing from it, and other replicas have records "
                 f"from offset {offset} on. Either all records were deleted just before (kafka-delete-records.sh), or "
                 "its log-start-offset-checkpoint is wrong",
                 "Ask who has deleted them. If nobody has, do not let it lead.",
             )
-        case Kind.UNREPLICATED_TAIL:
+        case DifferenceKind.UNREPLICATED_TAIL:
             return Advice(
                 f"{words.here} has records from offset {offset} on that were not replicated when its broker crashed. "
                 "They are above its high watermark, so no consumer has got them, and nothing committed is known to be "
@@ -107,10 +116,10 @@ def _on_ends(finding: Finding, words: _Words) -> Advice:
     raise AssertionError(finding.kind)
 
 
-def _on_batches(finding: Finding, words: _Words) -> Advice:
+def _on_batches(finding: Difference, words: _Words) -> Advice:
     """Return the advice on damage, and on replicas with other batches at the same offsets."""
     match finding.kind:
-        case Kind.CORRUPT_COPY:
+        case DifferenceKind.CORRUPT_COPY:
             paths = " ".join(shell_word(each) for each in words.directories)
             log_dirs = " ".join(shell_word(each.parent) for each in words.directories)
             return Advice(
@@ -119,7 +128,7 @@ def _on_batches(finding: Finding, words: _Words) -> Advice:
                 f"kcompact verify {paths} lists the damage of the log, kcompact doctor {log_dirs} that of the files "
                 f"around it. If the log is damaged, fetch this replica anew. {words.refetch}",
             )
-        case Kind.DIVERGED_EPOCH:
+        case DifferenceKind.DIVERGED_EPOCH:
             return Advice(
                 f"From offset {finding.offsets[0]} on, the replicas have different records at the same offsets: a "
                 f"leader was elected that lacked some of them (an unclean election). A replica that follows the newest "
@@ -127,7 +136,7 @@ def _on_batches(finding: Finding, words: _Words) -> Advice:
                 f"Copy the directory before a broker starts: what is dropped is nowhere else. "
                 f"{words.to_backup('cp -a')}",
             )
-        case Kind.CONTENT_DIFFERS:
+        case DifferenceKind.CONTENT_DIFFERS:
             return Advice(
                 f"The replicas have different records at {counted(finding.count, 'offset')}. A cleaner gives rotten "
                 f"bytes a valid checksum, so one of them serves a wrong record without an error",
@@ -137,35 +146,35 @@ def _on_batches(finding: Finding, words: _Words) -> Advice:
     raise AssertionError(finding.kind)
 
 
-def _on_keys(finding: Finding, words: _Words) -> Advice:
+def _on_keys(finding: Difference, words: _Words) -> Advice:
     """Return the advice on keys that one replica has otherwise than others."""
     here, right, keys = words.here, words.right, counted(finding.count, "key")
     match finding.kind:
-        case Kind.LOST_KEY:
+        case DifferenceKind.LOST_KEY:
             return Advice(
                 f"{here} lacks {keys} of {right}, and no tombstone explains that. When it leads, consumers do not get "
                 f"this data",
                 f"Do not let it lead. {words.refetch}",
             )
-        case Kind.WILL_LOSE_KEY:
+        case DifferenceKind.WILL_LOSE_KEY:
             return Advice(
                 f"{here} has newer values of {keys} only above its fork, and has dropped the older ones. When it is "
                 f"truncated to the fork, it has neither",
                 f"Do not let it lead after that. {words.refetch}",
             )
-        case Kind.STALE_VALUE:
+        case DifferenceKind.STALE_VALUE:
             return Advice(
                 f"{here} has an old value of {keys}: the newer records never reached it. When it leads, consumers get "
                 f"the old data",
                 f"Do not let it lead. {words.refetch}",
             )
-        case Kind.RESURRECTED_KEY:
+        case DifferenceKind.RESURRECTED_KEY:
             return Advice(
                 f"{here} still has {keys} whose tombstones never reached it: it was away until they had expired. When "
                 f"it leads, consumers get the deleted data",
                 f"Do not let it lead. {words.refetch}",
             )
-        case Kind.PRESENT_IN_ONE:
+        case DifferenceKind.PRESENT_IN_ONE:
             is_likely = finding.certainty is Certainty.LIKELY
             likely = ". A deletion is more likely, because most replicas lack them"
             return Advice(
@@ -175,7 +184,7 @@ def _on_keys(finding: Finding, words: _Words) -> Advice:
                 f"{shell_word(words.directories[0])} shows the first value."
                 f"{f' If they are deleted there (likely): {words.refetch}' if is_likely else ''}",
             )
-        case Kind.BEHIND_WILL_RESURRECT:
+        case DifferenceKind.BEHIND_WILL_RESURRECT:
             return Advice(
                 f"{here} {words.is_or_are} behind and {words.have} {keys} that the others lack. If the tombstones have "
                 f"come and gone, consumers get the deleted data when this replica leads",
@@ -184,31 +193,31 @@ def _on_keys(finding: Finding, words: _Words) -> Advice:
     raise AssertionError(finding.kind)
 
 
-def _on_transactions(finding: Finding, words: _Words, partition: TopicPartition) -> Advice:
+def _on_transactions(finding: Difference, words: _Words, partition: TopicPartition) -> Advice:
     """Return the advice on transactions that end otherwise in one replica than in others."""
     here, transactions = words.here, counted(finding.count, "transaction")
     match finding.kind:
-        case Kind.ABORTED_SERVED:
+        case DifferenceKind.ABORTED_SERVED:
             likely = "probably " if finding.certainty is Certainty.LIKELY else ""
             return Advice(
                 f"{here} serves the records of {transactions} that {likely}ended with an ABORT: it missed the marker, "
                 f"or its index of aborted transactions lacks the entry",
                 f"Do not let it lead. {words.refetch}",
             )
-        case Kind.HANGING_TRANSACTION:
+        case DifferenceKind.HANGING_TRANSACTION:
             return Advice(
                 f"{here} has {transactions} without an end: it missed the marker, and its cleaner stands still. When "
                 f"it leads, a consumer of committed records gets no later record, and no error",
                 f"If it leads already, begin with kafka-transactions.sh --bootstrap-server HOST:PORT find-hanging "
                 f"--topic {shell_word(partition.topic)} --partition {partition.partition}, then abort. {words.refetch}",
             )
-        case Kind.MARKER_MISSED:
+        case DifferenceKind.MARKER_MISSED:
             return Advice(
                 f"{here} lacks the marker of {transactions} whose data it has. The next marker of the same producer "
                 f"ends these too: if that is an ABORT, consumers lose committed records",
                 words.refetch,
             )
-        case Kind.BEHIND_WILL_HANG:
+        case DifferenceKind.BEHIND_WILL_HANG:
             return Advice(
                 f"{here} is behind and has {transactions} open whose marker it can no longer fetch. Nothing ends them "
                 f"there, and consumers hang when it leads",

@@ -21,16 +21,16 @@ from kcompact.log.records import record_parts
 from kcompact.plan.walk import gravest_exit_code
 from kcompact.questions.compare.advice import Advice, advice_on
 from kcompact.questions.compare.comparison import Comparison, compare_replicas
-from kcompact.questions.compare.findings import Certainty, Finding, Kind, findings_of
+from kcompact.questions.compare.findings import Certainty, Difference, DifferenceKind, findings_of
 from kcompact.questions.compare.pairs import UNDECIDED_EXIT_CODE, PairedPartition, Side
 from kcompact.stages.executor import Executor
 from kcompact.values import dataclass
 
 DIFFERENT_EXIT_CODE, CORRUPT_EXIT_CODE = 9, 3
-_WILL = (Kind.BEHIND_WILL_RESURRECT, Kind.BEHIND_WILL_HANG)
+_WILL = (DifferenceKind.BEHIND_WILL_RESURRECT, DifferenceKind.BEHIND_WILL_HANG)
 
 
-class Verdict(StrEnum):
+class ReplicaVerdict(StrEnum):
     """What a comparison of the replicas of a partition has shown."""
 
     EQUAL = "equal"
@@ -70,7 +70,7 @@ class NotCompared:
 class Explained:
     """A finding with its keys (by offset, None for one without), and what it means and asks for."""
 
-    finding: Finding
+    finding: Difference
     replicas: tuple[Path, ...]
     right: tuple[Path, ...] | None
     keys: tuple[tuple[int, bytes | None], ...]
@@ -79,9 +79,9 @@ class Explained:
     @property
     def exit_code(self) -> int:
         """The exit code of a command that finds this."""
-        if self.finding.kind is Kind.CORRUPT_COPY:
+        if self.finding.kind is DifferenceKind.CORRUPT_COPY:
             return CORRUPT_EXIT_CODE
-        if self.finding.kind is Kind.UNREPLICATED_TAIL:
+        if self.finding.kind is DifferenceKind.UNREPLICATED_TAIL:
             return 0
         is_open = self.finding.kind in _WILL or self.finding.certainty is Certainty.UNDECIDED
         return UNDECIDED_EXIT_CODE if is_open else DIFFERENT_EXIT_CODE
@@ -93,7 +93,7 @@ class ComparedPartition:
 
     topic_partition: TopicPartition
     replicas: tuple[ComparedReplica, ...] = ()
-    verdict: Verdict | None = None
+    verdict: ReplicaVerdict | None = None
     compared_from: int | None = None
     compared_to: int | None = None
     fork_offset: int | None = None
@@ -199,14 +199,14 @@ def _replica(
     )
 
 
-def _verdict(found: Comparison, findings: Sequence[Finding]) -> Verdict:
-    if any(each.kind not in (*_WILL, Kind.UNREPLICATED_TAIL) for each in findings):
-        return Verdict.DIFFERENT
+def _verdict(found: Comparison, findings: Sequence[Difference]) -> ReplicaVerdict:
+    if any(each.kind not in (*_WILL, DifferenceKind.UNREPLICATED_TAIL) for each in findings):
+        return ReplicaVerdict.DIFFERENT
     if len({each.log.log_end_offset for each in found.replicas}) > 1:
-        return Verdict.BEHIND
+        return ReplicaVerdict.BEHIND
     if found.alone.any() or any(found.rebuilt.values()):
-        return Verdict.COMPACTED
-    return Verdict.EQUAL
+        return ReplicaVerdict.COMPACTED
+    return ReplicaVerdict.EQUAL
 
 
 def _not_compared(found: Comparison, paths: Sequence[Path]) -> list[NotCompared]:
@@ -236,7 +236,7 @@ def _missing(paired: PairedPartition, sides: Sequence[Side], end_offset: int) ->
         yield NotCompared(path=sides[side].path, from_offset=0, to_offset=end_offset, why=why)
 
 
-def _keys_of(finding: Finding, logs: Sequence[PartitionLog]) -> list[tuple[int, bytes | None]]:
+def _keys_of(finding: Difference, logs: Sequence[PartitionLog]) -> list[tuple[int, bytes | None]]:
     """Return the keys of a finding, each with its offset."""
     if finding.holder is None:
         return []

@@ -11,16 +11,21 @@ from enum import StrEnum
 from pathlib import Path
 
 from kcompact.questions.compare.answer import ComparedPartition, Explained
-from kcompact.questions.compare.findings import Certainty, Kind
+from kcompact.questions.compare.findings import Certainty, DifferenceKind
 from kcompact.questions.compare.pairs import Pairs
 from kcompact.readable import shell_word
 from kcompact.values import dataclass
 
-_HARMFUL = frozenset(Kind) - {Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.DIVERGED_EPOCH, Kind.EMPTIED_LOG}
+_HARMFUL = frozenset(DifferenceKind) - {
+    DifferenceKind.PRESENT_IN_ONE,
+    DifferenceKind.CONTENT_DIFFERS,
+    DifferenceKind.DIVERGED_EPOCH,
+    DifferenceKind.EMPTIED_LOG,
+}
 """A broker truncates a fork by itself, and what is above it may be nowhere else."""
 
 
-_EITHER = (Kind.PRESENT_IN_ONE, Kind.CONTENT_DIFFERS, Kind.BEHIND_WILL_RESURRECT)
+_EITHER = (DifferenceKind.PRESENT_IN_ONE, DifferenceKind.CONTENT_DIFFERS, DifferenceKind.BEHIND_WILL_RESURRECT)
 """Which side is wrong is not proven: the replicas that have the record, or the others."""
 
 
@@ -41,7 +46,7 @@ class PartitionAction:
     partition: str
     directory: Path
     action: Action
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DifferenceKind, ...]
 
     @property
     def command(self) -> str:
@@ -71,7 +76,7 @@ def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) ->
         replica = next((each for each in partition.replicas if each.path == path), None)
         if replica is None:
             continue
-        findings = [each for each in partition.findings if each.finding.kind is not Kind.UNREPLICATED_TAIL]
+        findings = [each for each in partition.findings if each.finding.kind is not DifferenceKind.UNREPLICATED_TAIL]
         own = [each for each in findings if path in each.replicas]
         is_needed = any(each.right is not None and path in each.right for each in findings)
         is_harmful = any(

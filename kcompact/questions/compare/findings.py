@@ -30,7 +30,7 @@ class Certainty(StrEnum):
     """One of the replicas is wrong, and the files do not say which."""
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """What is wrong, the gravest first."""
 
     CORRUPT_COPY = "corrupt-copy"
@@ -53,15 +53,25 @@ class Kind(StrEnum):
 
 
 ABOUT_KEYS = (
-    *(Kind.LOST_KEY, Kind.WILL_LOSE_KEY, Kind.STALE_VALUE, Kind.RESURRECTED_KEY),
-    *(Kind.PRESENT_IN_ONE, Kind.BEHIND_WILL_RESURRECT),
+    *(
+        DifferenceKind.LOST_KEY,
+        DifferenceKind.WILL_LOSE_KEY,
+        DifferenceKind.STALE_VALUE,
+        DifferenceKind.RESURRECTED_KEY,
+    ),
+    *(DifferenceKind.PRESENT_IN_ONE, DifferenceKind.BEHIND_WILL_RESURRECT),
 )
-ABOUT_ENDS = (Kind.LOST_END, Kind.EMPTIED_LOG, Kind.UNREPLICATED_TAIL)
-ABOUT_TRANSACTIONS = (Kind.ABORTED_SERVED, Kind.HANGING_TRANSACTION, Kind.MARKER_MISSED, Kind.BEHIND_WILL_HANG)
+ABOUT_ENDS = (DifferenceKind.LOST_END, DifferenceKind.EMPTIED_LOG, DifferenceKind.UNREPLICATED_TAIL)
+ABOUT_TRANSACTIONS = (
+    DifferenceKind.ABORTED_SERVED,
+    DifferenceKind.HANGING_TRANSACTION,
+    DifferenceKind.MARKER_MISSED,
+    DifferenceKind.BEHIND_WILL_HANG,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Difference:
     """Something that differs unlawfully. Replicas are numbers.
 
     `replicas` are concerned, `right` are those that files prove to be right, None if they do not say. `count` is the
@@ -70,7 +80,7 @@ class Finding:
     keys. `problem` is the first damage.
     """
 
-    kind: Kind
+    kind: DifferenceKind
     replicas: tuple[int, ...]
     certainty: Certainty
     right: tuple[int, ...] | None
@@ -80,19 +90,19 @@ class Finding:
     problem: str = ""
 
 
-def findings_of(found: Comparison) -> list[Finding]:
+def findings_of(found: Comparison) -> list[Difference]:
     """Return the findings of a comparison, the gravest first."""
-    kinds = list(Kind)
+    kinds = list(DifferenceKind)
     every = [*_damage(found), *_contradictions(found), *_ends(found), *_keys(found), *_transactions(found)]
     return sorted(every, key=lambda each: (kinds.index(each.kind), each.replicas, each.certainty))
 
 
-def _damage(found: Comparison) -> Iterator[Finding]:
+def _damage(found: Comparison) -> Iterator[Difference]:
     for number in range(len(found.replicas)):
         own = [each for each in found.damage if each.replica == number]
         if own:
-            yield Finding(
-                kind=Kind.CORRUPT_COPY,
+            yield Difference(
+                kind=DifferenceKind.CORRUPT_COPY,
                 replicas=(number,),
                 certainty=Certainty.PROVEN,
                 right=None,
@@ -102,47 +112,47 @@ def _damage(found: Comparison) -> Iterator[Finding]:
             )
 
 
-def _contradictions(found: Comparison) -> Iterator[Finding]:
+def _contradictions(found: Comparison) -> Iterator[Difference]:
     """Yield where the replicas have other records at the same offsets."""
     for fork in sorted({each for each in found.forks if each is not None}):
         replicas = tuple(number for number in found.older if found.forks[number] == fork)
         unreplicated = tuple(number for number in replicas if found.is_unreplicated(number))
         for kind, those in (
-            (Kind.DIVERGED_EPOCH, tuple(number for number in replicas if number not in unreplicated)),
-            (Kind.UNREPLICATED_TAIL, unreplicated),
+            (DifferenceKind.DIVERGED_EPOCH, tuple(number for number in replicas if number not in unreplicated)),
+            (DifferenceKind.UNREPLICATED_TAIL, unreplicated),
         ):
             if those:
-                yield Finding(
+                yield Difference(
                     kind=kind, replicas=those, certainty=Certainty.PROVEN, right=None, count=1, offsets=(fork,)
                 )
     for offsets, kind, certainty in (
-        (found.headers, Kind.DIVERGED_EPOCH, Certainty.PROVEN),
-        (found.overlaps, Kind.DIVERGED_EPOCH, Certainty.PROVEN),
+        (found.headers, DifferenceKind.DIVERGED_EPOCH, Certainty.PROVEN),
+        (found.overlaps, DifferenceKind.DIVERGED_EPOCH, Certainty.PROVEN),
         # The same bytes with another epoch: a producer has sent them again to a newer leader, or the epoch is rot.
-        (found.unsealed, Kind.DIVERGED_EPOCH, Certainty.UNDECIDED),
-        (found.contents, Kind.CONTENT_DIFFERS, Certainty.LIKELY),
-        (found.divided, Kind.CONTENT_DIFFERS, Certainty.UNDECIDED),
+        (found.unsealed, DifferenceKind.DIVERGED_EPOCH, Certainty.UNDECIDED),
+        (found.contents, DifferenceKind.CONTENT_DIFFERS, Certainty.LIKELY),
+        (found.divided, DifferenceKind.CONTENT_DIFFERS, Certainty.UNDECIDED),
     ):
         if offsets.count:
             replicas = _members(offsets.replicas)
-            yield Finding(
+            yield Difference(
                 kind=kind,
                 replicas=replicas,
                 certainty=certainty,
                 right=None,
                 count=offsets.count,
                 offsets=tuple(offsets.first[:MOST_EXAMPLES]),
-                holder=replicas[0] if kind is Kind.CONTENT_DIFFERS else None,
+                holder=replicas[0] if kind is DifferenceKind.CONTENT_DIFFERS else None,
             )
 
 
-def _ends(found: Comparison) -> Iterator[Finding]:
+def _ends(found: Comparison) -> Iterator[Difference]:
     """Yield replicas that have lost their end, and those whose log start says that nothing in them is to be served."""
     for number, replica in enumerate(found.replicas):
         log = replica.log
         others = [each.log for each in found.replicas if each is not replica]
-        own = Finding(
-            kind=Kind.LOST_END,
+        own = Difference(
+            kind=DifferenceKind.LOST_END,
             replicas=(number,),
             certainty=Certainty.LIKELY,
             right=None,
@@ -158,7 +168,7 @@ def _ends(found: Comparison) -> Iterator[Finding]:
             lowest = min(each.log_start_offset for each in others)
             yield replace(
                 own,
-                kind=Kind.EMPTIED_LOG,
+                kind=DifferenceKind.EMPTIED_LOG,
                 certainty=Certainty.UNDECIDED,
                 count=log.log_start_offset - lowest,
                 offsets=(lowest,),
@@ -168,17 +178,19 @@ def _ends(found: Comparison) -> Iterator[Finding]:
 # Keys
 
 
-_ABOUT_OWN = (Kind.RESURRECTED_KEY, Kind.STALE_VALUE)
+_ABOUT_OWN = (DifferenceKind.RESURRECTED_KEY, DifferenceKind.STALE_VALUE)
 """Kinds whose offsets are those of the wrong records; of the other kinds they are those of the missing ones."""
 
 
-def _keys(found: Comparison) -> Iterator[Finding]:
+def _keys(found: Comparison) -> Iterator[Difference]:
     """Yield what is wrong with keys. Several cases can be about the same keys, so findings alike are joined."""
-    joined: dict[tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...] | None], list[WrongKeys]] = {}
+    joined: dict[tuple[DifferenceKind, tuple[int, ...], Certainty, tuple[int, ...] | None], list[WrongKeys]] = {}
     for case, keys in found.wrong.items():
         if case.has_later:
             if case.replica in found.older:
-                joined.setdefault((Kind.WILL_LOSE_KEY, (case.replica,), Certainty.PROVEN, None), []).append(keys)
+                joined.setdefault((DifferenceKind.WILL_LOSE_KEY, (case.replica,), Certainty.PROVEN, None), []).append(
+                    keys
+                )
             continue  # The winner of the fork has superseded them itself.
         for kind, replicas, certainty, right, part in _classified(found, case, keys):
             joined.setdefault((kind, replicas, certainty, right), []).append(part)
@@ -187,7 +199,7 @@ def _keys(found: Comparison) -> Iterator[Finding]:
         is_own = kind in _ABOUT_OWN
         offsets = np.unique(rows[:, OWN if is_own else NEWEST])
         holders = 1 << replicas[0] if is_own else int(rows[0, HOLDERS])
-        yield Finding(
+        yield Difference(
             kind=kind,
             replicas=replicas,
             certainty=certainty,
@@ -199,7 +211,7 @@ def _keys(found: Comparison) -> Iterator[Finding]:
         )
 
 
-_Part = tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...] | None, WrongKeys]
+_Part = tuple[DifferenceKind, tuple[int, ...], Certainty, tuple[int, ...] | None, WrongKeys]
 
 
 def _classified(found: Comparison, case: Case, keys: WrongKeys) -> Iterator[_Part]:
@@ -223,17 +235,17 @@ def _classified(found: Comparison, case: Case, keys: WrongKeys) -> Iterator[_Par
         match case.wrong:
             case Wrong.RESURRECTED:
                 right = members if certainty is Certainty.PROVEN else None
-                yield Kind.RESURRECTED_KEY, (replica,), certainty, right, part
+                yield DifferenceKind.RESURRECTED_KEY, (replica,), certainty, right, part
             case Wrong.STALE:
                 hole = found.last_hole(0, found.end_of(replica))
                 # With a hole above the newest one that may be wrong too.
                 for is_above, its in _split_at(part, -1 if hole is None else hole):
                     right = members if is_above and certainty is Certainty.PROVEN else None
-                    yield Kind.STALE_VALUE, (replica,), certainty, right, its
+                    yield DifferenceKind.STALE_VALUE, (replica,), certainty, right, its
             case Wrong.ABSENT | Wrong.DELETED:
                 yield from _absent(found, case, members, part, more_lack=more_lack)
             case Wrong.WILL_RESURRECT:
-                yield Kind.BEHIND_WILL_RESURRECT, (replica,), Certainty.LIKELY, None, part
+                yield DifferenceKind.BEHIND_WILL_RESURRECT, (replica,), Certainty.LIKELY, None, part
 
 
 def _absent(
@@ -248,14 +260,14 @@ def _absent(
     holders_end = max(found.end_of(number) for number in members)
     by_number = Certainty.LIKELY if more_lack > 0 else Certainty.UNDECIDED
     if holders_end < end_offset and found.last_hole(holders_end, end_offset) is not None:
-        yield Kind.BEHIND_WILL_RESURRECT, members, by_number, None, keys
+        yield DifferenceKind.BEHIND_WILL_RESURRECT, members, by_number, None, keys
         return
     hole = found.last_hole(0, end_offset)
     for is_above, part in _split_at(keys, -1 if hole is None else hole):
         if is_above and not case.is_transactional:
-            yield Kind.LOST_KEY, (replica,), Certainty.PROVEN, members, part
+            yield DifferenceKind.LOST_KEY, (replica,), Certainty.PROVEN, members, part
         else:
-            yield Kind.PRESENT_IN_ONE, members, by_number, None, part
+            yield DifferenceKind.PRESENT_IN_ONE, members, by_number, None, part
 
 
 def _split_at(keys: WrongKeys, hole: int) -> Iterator[tuple[bool, WrongKeys]]:
@@ -275,26 +287,26 @@ def _split_at(keys: WrongKeys, hole: int) -> Iterator[tuple[bool, WrongKeys]]:
 # Transactions
 
 _KINDS = {
-    Fault.HANGING: Kind.HANGING_TRANSACTION,
-    Fault.ABORTED_SERVED: Kind.ABORTED_SERVED,
-    Fault.UNINDEXED: Kind.ABORTED_SERVED,
-    Fault.TWO_EPOCHS: Kind.ABORTED_SERVED,
-    Fault.COMMITTED_HIDDEN: Kind.MARKER_MISSED,
-    Fault.MARKER_MISSED: Kind.MARKER_MISSED,
-    Fault.WILL_HANG: Kind.BEHIND_WILL_HANG,
+    Fault.HANGING: DifferenceKind.HANGING_TRANSACTION,
+    Fault.ABORTED_SERVED: DifferenceKind.ABORTED_SERVED,
+    Fault.UNINDEXED: DifferenceKind.ABORTED_SERVED,
+    Fault.TWO_EPOCHS: DifferenceKind.ABORTED_SERVED,
+    Fault.COMMITTED_HIDDEN: DifferenceKind.MARKER_MISSED,
+    Fault.MARKER_MISSED: DifferenceKind.MARKER_MISSED,
+    Fault.WILL_HANG: DifferenceKind.BEHIND_WILL_HANG,
 }
 
 
-def _transactions(found: Comparison) -> Iterator[Finding]:
-    joined: dict[tuple[Kind, int, bool], list[WrongTransaction]] = {}
+def _transactions(found: Comparison) -> Iterator[Difference]:
+    joined: dict[tuple[DifferenceKind, int, bool], list[WrongTransaction]] = {}
     for each in found.transactions:
         joined.setdefault((_KINDS[each.fault], each.replica, each.is_certain), []).append(each)
     for (kind, replica, is_certain), members in joined.items():
-        yield Finding(
+        yield Difference(
             kind=kind,
             replicas=(replica,),
             certainty=Certainty.PROVEN if is_certain else Certainty.LIKELY,
-            right=_members(members[0].holders) if is_certain and kind is not Kind.ABORTED_SERVED else None,
+            right=_members(members[0].holders) if is_certain and kind is not DifferenceKind.ABORTED_SERVED else None,
             count=len(members),
             offsets=tuple(each.first_offset for each in members[:MOST_EXAMPLES]),
         )

@@ -33,7 +33,7 @@ from kcompact.plan.transactions import end_of_uncommitted_view, end_of_view
 from kcompact.questions.contents import LogContents, log_contents
 from kcompact.questions.gaps.batches import Chunk, chunks, count, rising
 from kcompact.questions.gaps.rewrite_hints import evidence
-from kcompact.questions.gaps.walks import Gaps, GapWalk, OffsetCounts, Place, SegmentGaps, Walk, walk
+from kcompact.questions.gaps.walks import GapRow, Gaps, GapWalk, OffsetCounts, SegmentGaps, Walk, walk
 from kcompact.values import dataclass
 
 Advance = Callable[[int], None]
@@ -325,7 +325,7 @@ class _Places:
             offsets_present_ratio=(found.rows if present is None else present) / offsets if offsets > 0 else None,
         )
 
-    def _timestamp(self, place: Place) -> int | None:
+    def _timestamp(self, place: GapRow) -> int | None:
         """Return the timestamp of a row, None if it has none or its batch is damaged."""
         (segment,) = (each for each in self._log.segments if each.base_offset == place.segment)
         file = self._log.file(segment.log_name)

@@ -28,7 +28,7 @@ from kcompact.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class GapRow:
     """A row: its offset, its number among the rows, the base offset of its segment, the position of its batch."""
 
     offset: int
@@ -36,7 +36,7 @@ class Place:
     segment: int
     position: int
 
-    def after(self, rows: int) -> Place:
+    def after(self, rows: int) -> GapRow:
         """Return the place with so many rows before those of its walk."""
         return replace(self, row=self.row + rows)
 
@@ -50,11 +50,11 @@ class Walk:
     """
 
     rows: int = 0
-    first: Place | None = None
+    first: GapRow | None = None
     last_offset: int | None = None
     gaps: int = 0
-    first_gap: Place | None = None
-    last_gap: Place | None = None
+    first_gap: GapRow | None = None
+    last_gap: GapRow | None = None
     missing_before: int = 0
     missing_between: int = 0
     missing_after: int = 0
@@ -124,8 +124,8 @@ def walk(
     row_numbers = np.cumsum(lengths[is_row]) - lengths[is_row] + 1
     gaps = np.flatnonzero(missing[1:]) + 1
 
-    def place(number: int) -> Place:
-        return Place(
+    def place(number: int) -> GapRow:
+        return GapRow(
             offset=int(rows.first[number]),
             row=int(row_numbers[number]),
             segment=segment,

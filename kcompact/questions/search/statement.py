@@ -44,7 +44,7 @@ UNKNOWN = (
 """What a search of files cannot know."""
 
 
-class Outcome(StrEnum):
+class SearchOutcome(StrEnum):
     """What the search for a key has shown, the gravest first."""
 
     PRESENT = "present"
@@ -59,7 +59,7 @@ class KeyOutcome:
 
     names: tuple[str, ...]
     digest: str
-    outcome: Outcome
+    outcome: SearchOutcome
     found: KeyFindings
 
     @property
@@ -106,7 +106,7 @@ class Statement:
     @property
     def exit_code(self) -> int:
         """0 if every key is absent, else 10."""
-        return 0 if all(each.outcome is Outcome.ABSENT for each in self.keys) else FOUND_EXIT_CODE
+        return 0 if all(each.outcome is SearchOutcome.ABSENT for each in self.keys) else FOUND_EXIT_CODE
 
 
 def listed(paths: Sequence[Path], topics: Sequence[str] = ()) -> list[FoundFile]:
@@ -201,10 +201,10 @@ def _changed_since(
 def _outcome(key: SearchedKey, found: KeyFindings, salt: bytes, *, is_open: bool, is_exact: bool) -> KeyOutcome:
     places = found.hits.keys() & {Place.KEY, Place.TOMBSTONE} if is_exact else found.hits.keys()
     if places - {Place.TOMBSTONE}:
-        outcome = Outcome.PRESENT
+        outcome = SearchOutcome.PRESENT
     elif is_open:
-        outcome = Outcome.NOT_PROVEN
+        outcome = SearchOutcome.NOT_PROVEN
     else:
-        outcome = Outcome.TOMBSTONE_ONLY if places else Outcome.ABSENT
+        outcome = SearchOutcome.TOMBSTONE_ONLY if places else SearchOutcome.ABSENT
     digest = hmac.new(salt, key.key, hashlib.sha256).hexdigest()
     return KeyOutcome(names=key.names, digest=digest, outcome=outcome, found=found)

@@ -30,7 +30,7 @@ from kcompact.log.producer_state import LastRecord, Producer, last_records
 from kcompact.log.records import RecordRun, record_runs
 from kcompact.plan.clean_plan import CleanPlan, uncleanable_from
 from kcompact.plan.verdict import Reason
-from kcompact.questions.transactions.log_order import Event, TombstoneCounts, events, tombstones
+from kcompact.questions.transactions.log_order import TombstoneCounts, TransactionEvent, events, tombstones
 from kcompact.values import dataclass
 
 MOST_LISTED = 10
@@ -39,7 +39,7 @@ MOST_LISTED = 10
 Advance = Callable[[int], None]
 
 
-class State(StrEnum):
+class TransactionEnding(StrEnum):
     """How a transaction ended. `emptied`: its records were removed, batches are left; `gone`: only the marker is left.
 
     A transaction that wrote nothing to this partition is `gone` too.
@@ -61,7 +61,7 @@ class Transaction:
     None if the producer state cannot be read. The sizes are None if they lie behind the damage that ended the reading.
     """
 
-    state: State
+    state: TransactionEnding
     producer_id: int
     producer_epoch: int
     first_offset: int
@@ -87,7 +87,7 @@ class Transaction:
 
 
 @dataclass(slots=True, kw_only=True)
-class Totals:
+class TransactionTotals:
     """Some transactions together; `committed` of them. `longest_ms` is None if the length of none is known."""
 
     transactions: int = 0
@@ -121,7 +121,7 @@ class MarkerCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBack:
+class UnstableRecords:
     """What the last stable offset holds back because of an open transaction: from it to the log end.
 
     `segments` are the base offsets of the closed segments that could be cleaned without it.
@@ -143,7 +143,7 @@ class TransactionReport:
     high_watermark: int
     last_stable_offset: int
     counted_to_offset: int
-    totals: dict[State, Totals]
+    totals: dict[TransactionEnding, TransactionTotals]
     open: tuple[Transaction, ...]
     largest: tuple[Transaction, ...]
     longest: tuple[Transaction, ...]
@@ -152,7 +152,7 @@ class TransactionReport:
     producers: tuple[Producer, ...]
     """Those that a broker has, by id."""
     producer_expiration_ms: int
-    held_back: HeldBack
+    held_back: UnstableRecords
     markers: MarkerCounts
     tombstones: TombstoneCounts
     damage: KcompactError | None = None
@@ -195,16 +195,16 @@ class TransactionCounter:
 
     def __init__(self, plan: CleanPlan) -> None:
         self._plan = plan
-        self._open: dict[int, Event] = {}
+        self._open: dict[int, TransactionEvent] = {}
         """What the log has of the open transactions, by producer id."""
         self._below_start: set[int] = set()
         """The producers whose open transactions have data below the log start. A cleaner reads it, no consumer does."""
         self._ids: set[int] = set()
-        self._totals = {state: Totals() for state in State}
+        self._totals = {state: TransactionTotals() for state in TransactionEnding}
         self._largest, self._longest = _Greatest(), _Greatest()
         self._markers = MarkerCounts()
         self._tombstones = TombstoneCounts()
-        self._held = HeldBack()
+        self._held = UnstableRecords()
         self._last_records: dict[int, LastRecord] = last_records(plan.producers)
         self._read_to = plan.log.log_start_offset
 
@@ -234,7 +234,7 @@ class TransactionCounter:
             size_bytes=held.size_bytes + int(run.table[is_held, c.SIZE].sum()),
         )
 
-    def add(self, found: Iterable[Event]) -> None:
+    def add(self, found: Iterable[TransactionEvent]) -> None:
         """Add the next events."""
         opened, start = self._open, self._plan.log.log_start_offset
         for event in found:
@@ -254,7 +254,7 @@ class TransactionCounter:
             elif event.kind == c.NO_RECORD:
                 self._markers.emptied += 1
 
-    def _end(self, data: Event | None, marker: Event) -> None:
+    def _end(self, data: TransactionEvent | None, marker: TransactionEvent) -> None:
         """End a transaction, with what the log has of it."""
         is_committed = marker.kind == c.COMMIT
         if data is None and marker.producer_id not in self._below_start:
@@ -263,9 +263,15 @@ class TransactionCounter:
             self._markers.with_data += 1
         self._below_start.discard(marker.producer_id)
         if data is None:
-            totals = self._totals[State.GONE]
+            totals = self._totals[TransactionEnding.GONE]
         else:
-            state = State.EMPTIED if not data.records else State.COMMITTED if is_committed else State.ABORTED
+            state = (
+                TransactionEnding.EMPTIED
+                if not data.records
+                else TransactionEnding.COMMITTED
+                if is_committed
+                else TransactionEnding.ABORTED
+            )
             totals = self._totals[state]
             totals.batches += data.batches
             totals.records += data.records
@@ -278,7 +284,7 @@ class TransactionCounter:
         totals.transactions += 1
         totals.committed += is_committed
 
-    def _count_waiting(self, marker: Event) -> None:
+    def _count_waiting(self, marker: TransactionEvent) -> None:
         """Count a marker whose transaction has no batch left."""
         counts, now_ms = self._markers, self._plan.now_ms
         if marker.horizon_ms < 0:
@@ -305,7 +311,7 @@ class TransactionCounter:
         """Return the report, after the last event."""
         plan = self._plan
         opened = tuple(self._opened(is_damaged=damage is not None))
-        self._totals[State.OPEN] = Totals(
+        self._totals[TransactionEnding.OPEN] = TransactionTotals(
             transactions=len(opened),
             batches=sum(each.batches or 0 for each in opened),
             records=sum(each.records or 0 for each in opened),
@@ -346,7 +352,7 @@ class TransactionCounter:
         for producer_id in {*in_log, *known}:
             state, data = known.get(producer_id), self._open.get(producer_id)
             offset = state.transaction_first_offset if state is not None else None
-            transaction = _transaction(State.OPEN, producer_id, data, -1 if offset is None else offset)
+            transaction = _transaction(TransactionEnding.OPEN, producer_id, data, -1 if offset is None else offset)
             if data is None and is_damaged:
                 transaction = replace(transaction, batches=None, records=None, size_bytes=None)
             is_known = None if plan.log.damage else state is not None
@@ -370,7 +376,7 @@ def _between(first_ms: int, last_ms: int) -> int | None:
     return last_ms - first_ms if first_ms >= 0 and last_ms >= 0 else None
 
 
-def _joined(before: Event, later: Event) -> Event:
+def _joined(before: TransactionEvent, later: TransactionEvent) -> TransactionEvent:
     return later._replace(
         first_offset=before.first_offset,
         batches=before.batches + later.batches,
@@ -381,7 +387,7 @@ def _joined(before: Event, later: Event) -> Event:
     )
 
 
-def _transaction(state: State, producer_id: int, data: Event | None, offset: int) -> Transaction:
+def _transaction(state: TransactionEnding, producer_id: int, data: TransactionEvent | None, offset: int) -> Transaction:
     """Return a transaction with this data; without any it lies at `offset`."""
     if data is None:
         return Transaction(
@@ -416,7 +422,7 @@ class _Greatest:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Transaction]] = []
 
-    def offer(self, value: int, state: State, data: Event, marker: Event) -> None:
+    def offer(self, value: int, state: TransactionEnding, data: TransactionEvent, marker: TransactionEvent) -> None:
         """Keep a transaction if its value is among the greatest."""
         heap = self._heap
         if len(heap) == MOST_LISTED and value <= heap[0][0]:

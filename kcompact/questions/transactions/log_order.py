@@ -19,7 +19,7 @@ from kcompact.log.records import RecordRun
 from kcompact.values import dataclass
 
 
-class Event(NamedTuple):
+class TransactionEvent(NamedTuple):
     """A control batch, or consecutive transactional batches of one producer. Times are Unix milliseconds.
 
     `kind` is DATA, with or without records, or that of the marker; NO_RECORD for a control batch without one. The times
@@ -100,7 +100,7 @@ def tombstones(run: RecordRun, *, log_start_offset: int, uncleanable_from: int, 
     )
 
 
-def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[Event]:
+def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[TransactionEvent]:
     """Return the events of a run in order. The batches of an event all end below the log start, or none of them does.
 
     Raises CorruptBatchError for a marker that is too short.
@@ -138,7 +138,7 @@ def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[
         coordinator_epochs[starts],
         np.where(is_stamped, table[rows, c.BASE_TIMESTAMP], -1)[starts],
     )
-    return map(Event._make, zip(*(column.tolist() for column in columns), strict=True))
+    return map(TransactionEvent._make, zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _first_times(run: RecordRun, rows: Column, first_record: Column) -> Column:

@@ -18,7 +18,7 @@ MOST_LISTED = 20
 _Item = TypeVar("_Item")
 
 
-class Severity(StrEnum):
+class FileSeverity(StrEnum):
     """How serious a finding is, the worst first. `verify` says what each one means."""
 
     DAMAGE = "damage"
@@ -27,13 +27,13 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class FileFinding:
     """A fact about one file. `position` is in bytes of the file, `offset` is the offset of a record.
 
     Damage has its `error`, and so has a warning of a file that every other command refuses; no other finding has one.
     """
 
-    severity: Severity
+    severity: FileSeverity
     file: str
     problem: str
     position: int | None = None
@@ -41,7 +41,7 @@ class Finding:
     error: CorruptDataError | UnsupportedError | None = field(default=None, compare=False, repr=False)
 
 
-def first_error(findings: Sequence[Finding]) -> CorruptDataError | UnsupportedError | None:
+def first_error(findings: Sequence[FileFinding]) -> CorruptDataError | UnsupportedError | None:
     """Return the first error of findings that are sorted, the worst first: that of damage, if there is any.
 
     That of a log has no hint to look for more: all of it was read.
@@ -54,13 +54,13 @@ def first_error(findings: Sequence[Finding]) -> CorruptDataError | UnsupportedEr
     )
 
 
-def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
+def worst_first(found: Iterable[FileFinding]) -> tuple[FileFinding, ...]:
     """Return the findings by severity, damage first. Findings of one severity keep their order."""
-    order = list(Severity)
+    order = list(FileSeverity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
 
-def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], Finding], *, what: str) -> Iterator[Finding]:
+def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], FileFinding], *, what: str) -> Iterator[FileFinding]:
     """Yield the findings of the first items, and one that counts the others: there may be millions.
 
     `what` names the items. They are entries of one file, or files of one kind.
@@ -75,20 +75,20 @@ def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], Finding], *, 
         yield the_others(last, f"and {others:,} more {what} like these")
 
 
-def the_others(last: Finding, problem: str) -> Finding:
+def the_others(last: FileFinding, problem: str) -> FileFinding:
     """Return a finding like the last one that is listed, with a problem that counts the others."""
     if isinstance(last.error, CorruptDataError):
         return of_error(type(last.error)(file=last.error.file, problem=problem))
-    return Finding(severity=last.severity, file=last.file, problem=problem)
+    return FileFinding(severity=last.severity, file=last.file, problem=problem)
 
 
-def of_error(problem: CorruptDataError | UnsupportedError) -> Finding:
+def of_error(problem: CorruptDataError | UnsupportedError) -> FileFinding:
     """Return damage, or a warning of what is unknown, as a finding about the file that the error names."""
     if isinstance(problem, UnsupportedError):
         file = Path(problem.path).name
-        return Finding(severity=Severity.WARNING, file=file, problem=problem.problem, error=problem)
-    return Finding(
-        severity=Severity.DAMAGE,
+        return FileFinding(severity=FileSeverity.WARNING, file=file, problem=problem.problem, error=problem)
+    return FileFinding(
+        severity=FileSeverity.DAMAGE,
         file=Path(problem.file).name,
         position=problem.position,
         offset=problem.offset,

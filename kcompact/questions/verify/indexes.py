@@ -20,7 +20,7 @@ from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.transaction_index import Transactions, contradictions, read_transaction_index
 from kcompact.log.transactions import read_transaction_tables
 from kcompact.questions.contents import SegmentContents, file_size
-from kcompact.questions.verify.findings import MOST_LISTED, Finding, Severity, first_of, of_error
+from kcompact.questions.verify.findings import MOST_LISTED, FileFinding, FileSeverity, first_of, of_error
 from kcompact.questions.verify.segment import VerifiedSegment
 from kcompact.values import dataclass
 
@@ -33,7 +33,7 @@ def verify_indexes(
     is_active: bool,
     is_growing: bool = False,
     interval_bytes: int = index.DEFAULT_INTERVAL_BYTES,
-) -> Iterator[Finding]:
+) -> Iterator[FileFinding]:
     """Yield what is wrong with the indexes of a segment. `names` are the names of its files.
 
     If reading the segment ended early, later entries are not checked. A broker may be appending to a segment that
@@ -53,7 +53,7 @@ def verify_indexes(
                 yield of_error(problem)
         elif suffix is not Suffix.TXN_INDEX and not is_growing:
             text = "missing; a broker rebuilds it from the batches"
-            yield Finding(severity=Severity.WARNING, file=name, problem=text)
+            yield FileFinding(severity=FileSeverity.WARNING, file=name, problem=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _IndexFile:
         """Whether the segment was not read to the end that its index may have, so later entries cannot be checked."""
         return self.is_growing or self.segment.contents.damage is not None
 
-    def padding(self, entry_count: int, entry_bytes: int) -> Iterator[Finding]:
+    def padding(self, entry_count: int, entry_bytes: int) -> Iterator[FileFinding]:
         """Yield a finding if zeros follow the entries. The parser rejects an index with other bytes there."""
         padding_bytes = file_size(self.file) - entry_count * entry_bytes
         if padding_bytes > 0:
@@ -87,10 +87,10 @@ class _IndexFile:
                 f"{padding_bytes:,} zero bytes after the last entry; they count in the size of the index when "
                 "segments are grouped"
             )
-            yield Finding(severity=Severity.INFO, file=self.name, problem=problem)
+            yield FileFinding(severity=FileSeverity.INFO, file=self.name, problem=problem)
 
 
-def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
+def _offset_index_findings(file: _IndexFile) -> Iterator[FileFinding]:
     entries = read_offset_index(file.file, tolerant=file.is_growing)
     yield from _wrong_entries(file, entries)
     if file.is_active:
@@ -102,10 +102,10 @@ def _offset_index_findings(file: _IndexFile) -> Iterator[Finding]:
             f"{len(entries)} entries; index.interval.bytes {file.interval_bytes} gives {expected}. "
             "Other settings and older releases give other entries; lookups are still correct"
         )
-        yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
+        yield FileFinding(severity=FileSeverity.INFO, file=file.name, problem=problem)
 
 
-def _wrong_entries(file: _IndexFile, entries: index.OffsetColumns) -> Iterator[Finding]:
+def _wrong_entries(file: _IndexFile, entries: index.OffsetColumns) -> Iterator[FileFinding]:
     """Yield the entries that are not true, of those whose batches were read."""
     offset_positions, contents = file.segment.offset_positions, file.segment.contents
     if file.is_cut_short:
@@ -113,7 +113,7 @@ def _wrong_entries(file: _IndexFile, entries: index.OffsetColumns) -> Iterator[F
         entries = entries[: bisect_left(entries, contents.end_position, key=lambda entry: entry.position)]
         entries = entries[: bisect_right(entries, read_to, key=lambda entry: entry.relative_offset)]
 
-    def finding_of(number: int) -> Finding:
+    def finding_of(number: int) -> FileFinding:
         offset, position = file.base_offset + entries[number].relative_offset, entries[number].position
         has_batch = offset_positions.has_batch_at(position)
         problem = "no batch from there to the next entry has the offset" if has_batch else "no batch starts there"
@@ -138,7 +138,7 @@ def _expected_entries(offset_positions: OffsetPositions, interval_bytes: int) ->
     return count
 
 
-def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
+def _time_index_findings(file: _IndexFile) -> Iterator[FileFinding]:
     contents = file.segment.contents
     entries = read_time_index(file.file, tolerant=file.is_growing)
     greatest = contents.largest_timestamp_ms
@@ -149,7 +149,7 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
     if not len(entries):
         if not file.is_active and greatest is not None and greatest >= 0:
             problem = "no entries, so the planner uses the time when the log file was last modified"
-            yield Finding(severity=Severity.INFO, file=file.name, problem=problem)
+            yield FileFinding(severity=FileSeverity.INFO, file=file.name, problem=problem)
         return
     last = index.last_time_entry(entries, base_offset=file.base_offset)
     if greatest is not None and last.timestamp < greatest and not file.is_active:
@@ -157,7 +157,7 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
             f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}: a broker and the planner "
             "take the lower one, so the segment counts as older. A truncated replica can have such an index"
         )
-        yield Finding(severity=Severity.WARNING, file=file.name, problem=problem)
+        yield FileFinding(severity=FileSeverity.WARNING, file=file.name, problem=problem)
     if greatest is None or last.timestamp > greatest:
         problem = f"ends with timestamp {last.timestamp}, the greatest in the log is {greatest}"
     elif contents.last_offset is not None and last.offset > contents.last_offset:
@@ -168,12 +168,12 @@ def _time_index_findings(file: _IndexFile) -> Iterator[Finding]:
     yield of_error(CorruptIndexError(file=str(file.file), position=last_position, offset=last.offset, problem=problem))
 
 
-def _txn_index_findings(file: _IndexFile) -> Iterator[Finding]:
+def _txn_index_findings(file: _IndexFile) -> Iterator[FileFinding]:
     """Yield an incomplete entry. `log_transaction_findings` compares the entries with the markers of a log."""
     size_bytes = file_size(file.file)
     if rest := size_bytes % index.TXN_ENTRY_BYTES:
-        yield Finding(
-            severity=Severity.WARNING,
+        yield FileFinding(
+            severity=FileSeverity.WARNING,
             file=file.name,
             position=size_bytes - rest,
             problem=f"{rest} bytes after the last entry are an incomplete entry; a broker ignores them",
@@ -184,7 +184,7 @@ def _txn_index_findings(file: _IndexFile) -> Iterator[Finding]:
 # Transaction indexes and markers
 
 
-def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentContents]) -> Iterator[Finding]:
+def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentContents]) -> Iterator[FileFinding]:
     """Yield the contradictions in a log whose batches are not damaged. Raises StorageError, RefusedError."""
     # A broker writes a marker first and its entry afterwards, so the two can differ in the segment that grows.
     segments = log.segments[:-1] if log.log_dir.is_running else log.segments
@@ -196,7 +196,7 @@ def log_transaction_findings(log: PartitionLog, contents: Sequence[SegmentConten
         )
 
 
-def transaction_findings(logs: Iterable[tuple[LogFile, int]], *, log_start_offset: int = 0) -> Iterator[Finding]:
+def transaction_findings(logs: Iterable[tuple[LogFile, int]], *, log_start_offset: int = 0) -> Iterator[FileFinding]:
     """Yield the contradictions between log files, in log order, and the `.txnindex` files beside them.
 
     Ends with the first index that has many: every entry of a large file may be wrong.

@@ -40,7 +40,7 @@ from kcompact.log.markers import read_marker
 from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.segment_reader import batches
 from kcompact.questions.contents import LogContents, SegmentContents, contents_of_table
-from kcompact.questions.verify.findings import MOST_LISTED, Finding, Severity, of_error, the_others, worst_first
+from kcompact.questions.verify.findings import MOST_LISTED, FileFinding, FileSeverity, of_error, the_others, worst_first
 from kcompact.questions.verify.indexes import log_transaction_findings, transaction_findings, verify_indexes
 from kcompact.questions.verify.segment import SegmentToVerify, VerifiedSegment, verified_by_kernels
 from kcompact.questions.verify.small_files import name_findings, small_file_findings
@@ -53,7 +53,7 @@ _COUNTED_BATCHES = 1024
 # A whole log, or one file
 
 
-def findings(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> tuple[Finding, ...]:
+def findings(log: PartitionLog, *, index_interval_bytes: int = index.DEFAULT_INTERVAL_BYTES) -> tuple[FileFinding, ...]:
     """Return everything that is wrong or remarkable with a log, damage first. Raises as `verify_log` does."""
     return verify_log(log, index_interval_bytes=index_interval_bytes).findings
 
@@ -81,7 +81,7 @@ def verify_log(
         for segment in log.segments
     ]
     contents: list[SegmentContents] = []
-    found: list[Finding] = []
+    found: list[FileFinding] = []
     epoch = -1
     for segment, file, by_kernels in zip(log.segments, files, _confirmed(files), strict=True):
         verified = _verified(file, by_kernels, epoch)
@@ -125,15 +125,15 @@ def verify_file(log: LogFile, base_offset: int, *, memory_bytes: int = DEFAULT_M
     return LogContents(segments=(verified.contents,), findings=worst_first(found))
 
 
-def _without_known(found: Iterable[Finding], others: Iterable[Finding]) -> list[Finding]:
+def _without_known(found: Iterable[FileFinding], others: Iterable[FileFinding]) -> list[FileFinding]:
     """Return the other findings of damage without those at a place where damage was found."""
-    known = {(finding.file, finding.position) for finding in found if finding.severity is Severity.DAMAGE}
+    known = {(finding.file, finding.position) for finding in found if finding.severity is FileSeverity.DAMAGE}
     return [finding for finding in others if (finding.file, finding.position) not in known]
 
 
-def _is_log_damaged(found: Iterable[Finding]) -> bool:
+def _is_log_damaged(found: Iterable[FileFinding]) -> bool:
     """Return whether batches are damaged. Then what the markers say is uncertain, and not compared with indexes."""
-    return any(finding.severity is Severity.DAMAGE and finding.file.endswith(Suffix.LOG) for finding in found)
+    return any(finding.severity is FileSeverity.DAMAGE and finding.file.endswith(Suffix.LOG) for finding in found)
 
 
 def _next_base_offset(log: LogFile, base_offset: int) -> int | None:
@@ -183,7 +183,7 @@ def verify_segment(file: SegmentToVerify, epoch: int = -1) -> VerifiedSegment:
         checks.findings.append(_tail_finding(file, position, problem))
         return checks.segment(damage=problem)
     except RefusedError as problem:
-        checks.findings.append(Finding(severity=Severity.WARNING, file=file.log.name, problem=problem.problem))
+        checks.findings.append(FileFinding(severity=FileSeverity.WARNING, file=file.log.name, problem=problem.problem))
         return checks.segment(damage=problem)
     return checks.segment(damage=checks.unchecked)
 
@@ -196,9 +196,9 @@ class _SegmentChecks:
         self._contents = SegmentContents(base_offset=file.base_offset)
         self._headers = HeaderTable()
         """The batches that are not yet in the contents."""
-        self.findings: list[Finding] = []
+        self.findings: list[FileFinding] = []
         self.unchecked: BatchTooLargeError | UnsupportedError | None = None
-        self._counts: Counter[Severity] = Counter()
+        self._counts: Counter[FileSeverity] = Counter()
         self._offset_positions = OffsetPositions()
         self._last_offset = file.base_offset - 1
         self._first_epoch, self._largest_epoch = -1, epoch
@@ -212,21 +212,21 @@ class _SegmentChecks:
         """Check and count the next batch."""
         header = batch.header
         for problem in _header_problems(header, self.file, self._last_offset, self._largest_epoch):
-            self._add_finding(batch, Severity.DAMAGE, problem)
+            self._add_finding(batch, FileSeverity.DAMAGE, problem)
         try:
             records = _checked_records(batch, self.file)
         except CorruptDataError as error:
             self._reads_all = False
-            self._add_finding(batch, Severity.DAMAGE, error.problem)
+            self._add_finding(batch, FileSeverity.DAMAGE, error.problem)
         except (BatchTooLargeError, UnsupportedError) as error:
             why = f"not checked: {error.size}" if isinstance(error, BatchTooLargeError) else error.problem
-            self._add_finding(batch, Severity.WARNING, why)
+            self._add_finding(batch, FileSeverity.WARNING, why)
             self._reads_all = False
             self.unchecked = self.unchecked or error
         else:
             self._count(header, records)
             if warning := _max_timestamp_problem(header, records):
-                self._add_finding(batch, Severity.WARNING, warning)
+                self._add_finding(batch, FileSeverity.WARNING, warning)
         self._headers.append(batch.position, header)
         if len(self._headers) == _COUNTED_BATCHES:
             self.contents()
@@ -256,17 +256,17 @@ class _SegmentChecks:
             self._tombstones += sum(record.value is None and record.key is not None for record in records)
             self._null_keys += sum(record.key is None for record in records)
 
-    def _add_finding(self, batch: Batch, severity: Severity, problem: str) -> None:
+    def _add_finding(self, batch: Batch, severity: FileSeverity, problem: str) -> None:
         self._counts[severity] += 1
         if self._counts[severity] > MOST_LISTED:
             return
         position, offset = batch.position, batch.header.base_offset
         log = self.file.log
-        if severity is Severity.DAMAGE:
+        if severity is FileSeverity.DAMAGE:
             error = CorruptBatchError(file=str(log), position=position, offset=offset, problem=problem)
             self.findings.append(of_error(error))
         else:
-            found = Finding(severity=severity, file=log.name, position=position, offset=offset, problem=problem)
+            found = FileFinding(severity=severity, file=log.name, position=position, offset=offset, problem=problem)
             self.findings.append(found)
 
     def segment(self, damage: KcompactError | None = None) -> VerifiedSegment:
@@ -327,7 +327,7 @@ def _max_timestamp_problem(header: Header, records: Sequence[Record]) -> str | N
     return f"max timestamp {header.max_timestamp}, but the records' greatest is {greatest}"
 
 
-def _tail_finding(file: SegmentToVerify, position: int, problem: CorruptBatchError) -> Finding:
+def _tail_finding(file: SegmentToVerify, position: int, problem: CorruptBatchError) -> FileFinding:
     """Return a finding about the bytes after the last complete batch: zeros, a torn batch, or other bytes."""
     with file.log.open() as opened:
         size = opened.size_bytes

@@ -22,7 +22,7 @@ from kcompact.log.markers import are_control, read_marker
 from kcompact.log.offset_index import OffsetPositions
 from kcompact.log.segment_reader import UnconfirmedError, VerifiedRun, confirmed_runs
 from kcompact.questions.contents import SegmentContents, contents_of_table
-from kcompact.questions.verify.findings import Finding
+from kcompact.questions.verify.findings import FileFinding
 from kcompact.values import dataclass
 
 
@@ -56,7 +56,7 @@ class VerifiedSegment:
     offset_positions: OffsetPositions
     first_leader_epoch: int = -1
     largest_leader_epoch: int = -1
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FileFinding, ...] = ()
 
 
 # By the kernels

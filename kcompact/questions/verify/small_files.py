@@ -24,12 +24,12 @@ from kcompact.format.properties import (
 )
 from kcompact.log.directory import LogDir, PartitionLog
 from kcompact.log.small_files import small_file_problems
-from kcompact.questions.verify.findings import Finding, Severity, first_of, of_error
+from kcompact.questions.verify.findings import FileFinding, FileSeverity, first_of, of_error
 
 # The small files of a partition
 
 
-def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
+def small_file_findings(log: PartitionLog) -> Iterator[FileFinding]:
     """Yield what is wrong with the snapshots, `leader-epoch-checkpoint` and `partition.metadata` of a partition.
 
     The entries of the partition in the checkpoints of its log directory are checked too. Raises StorageError.
@@ -40,7 +40,7 @@ def small_file_findings(log: PartitionLog) -> Iterator[Finding]:
     yield from _checkpoint_findings(log)
 
 
-def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
+def _snapshot_findings(log: PartitionLog) -> Iterator[FileFinding]:
     for offset, identity in sorted(log.snapshots.items()):
         try:
             parse_snapshot(log.file(identity.name).read(), file=str(log.directory / identity.name))
@@ -48,10 +48,10 @@ def _snapshot_findings(log: PartitionLog) -> Iterator[Finding]:
             yield of_error(problem)
         if offset > log.log_end_offset and not log.log_dir.is_running:
             text = f"taken at offset {offset}, above the log end {log.log_end_offset}; a broker would delete it"
-            yield Finding(severity=Severity.WARNING, file=identity.name, offset=offset, problem=text)
+            yield FileFinding(severity=FileSeverity.WARNING, file=identity.name, offset=offset, problem=text)
 
 
-def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
+def _leader_epoch_findings(log: PartitionLog) -> Iterator[FileFinding]:
     file = log.file(LEADER_EPOCH_CHECKPOINT)
     epochs: Sequence[EpochEntry] = ()
     with suppress(CorruptDataError, UnsupportedError):
@@ -59,16 +59,18 @@ def _leader_epoch_findings(log: PartitionLog) -> Iterator[Finding]:
     if epochs and epochs[-1].start_offset > log.log_end_offset and not log.log_dir.is_running:
         last = epochs[-1]
         text = f"epoch {last.epoch} starts at {last.start_offset}, above the log end {log.log_end_offset}"
-        yield Finding(severity=Severity.WARNING, file=file.name, problem=text)
+        yield FileFinding(severity=FileSeverity.WARNING, file=file.name, problem=text)
 
 
-def _checkpoint_findings(log: PartitionLog) -> Iterator[Finding]:
+def _checkpoint_findings(log: PartitionLog) -> Iterator[FileFinding]:
     """Yield the entries of a partition in the checkpoints of its log directory that contradict the log."""
     start, end, partition = log.log_start_offset, log.log_end_offset, log.topic_partition
     checkpoint = log.checkpoint_offset
     if log.checkpoint_reset:
         text = f"{partition} is clean up to {checkpoint}, outside [{start}, {end}]; a broker would set it to {start}"
-        yield Finding(severity=Severity.WARNING, file=CLEANER_OFFSET_CHECKPOINT, offset=checkpoint, problem=text)
+        yield FileFinding(
+            severity=FileSeverity.WARNING, file=CLEANER_OFFSET_CHECKPOINT, offset=checkpoint, problem=text
+        )
     above = {
         RECOVERY_POINT_CHECKPOINT: (log.log_dir.recovery_points or {}).get(partition),
         REPLICATION_OFFSET_CHECKPOINT: (log.log_dir.high_watermarks or {}).get(partition),
@@ -76,16 +78,16 @@ def _checkpoint_findings(log: PartitionLog) -> Iterator[Finding]:
     for file, offset in above.items():
         if offset is not None and offset > end and not log.log_dir.is_clean_shutdown:  # Otherwise it is damage.
             text = f"{partition} has {offset}, above the log end {end}: records may be missing"
-            yield Finding(severity=Severity.WARNING, file=file, offset=offset, problem=text)
+            yield FileFinding(severity=FileSeverity.WARNING, file=file, offset=offset, problem=text)
 
 
-def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
+def log_dir_findings(log_dir: LogDir) -> tuple[FileFinding, ...]:
     """Return what is wrong with `meta.properties` and the clean shutdown file of a log directory. Raises StorageError.
 
     The checkpoints of a log directory were read before: `read_log_dir` raises an error for a damaged one.
     """
     file = log_dir.file(META_PROPERTIES)
-    found: list[Finding] = []
+    found: list[FileFinding] = []
     if file.exists():
         try:
             parse_meta_properties(file.read(), file=str(file))
@@ -93,7 +95,7 @@ def log_dir_findings(log_dir: LogDir) -> tuple[Finding, ...]:
             found.append(of_error(problem))
     if log_dir.is_log_dir and not (log_dir.is_clean_shutdown or log_dir.is_running):
         text = "missing: the broker was not shut down cleanly"
-        found.append(Finding(severity=Severity.WARNING, file=CLEAN_SHUTDOWN_FILE, problem=text))
+        found.append(FileFinding(severity=FileSeverity.WARNING, file=CLEAN_SHUTDOWN_FILE, problem=text))
     return tuple(found)
 
 
@@ -108,7 +110,7 @@ _MEANINGS = {
 }
 
 
-def name_findings(log: PartitionLog) -> Iterator[Finding]:
+def name_findings(log: PartitionLog) -> Iterator[FileFinding]:
     """Yield the files that interrupted work left, indexes without a log, and names that are not Kafka's."""
     for names in (log.leftovers, log.deleted):
         yield from first_of(names, _interrupted, what="files")
@@ -120,12 +122,12 @@ def name_findings(log: PartitionLog) -> Iterator[Finding]:
         yield from first_of(names, partial(_warning, problem=text), what="files")
 
 
-def _interrupted(name: str) -> Finding:
+def _interrupted(name: str) -> FileFinding:
     parsed = parse_file_name(name)
     meaning = _MEANINGS[parsed.temporary] if parsed else ""
-    severity = Severity.INFO if parsed and parsed.temporary is Temporary.DELETED else Severity.WARNING
-    return Finding(severity=severity, file=name, problem=meaning)
+    severity = FileSeverity.INFO if parsed and parsed.temporary is Temporary.DELETED else FileSeverity.WARNING
+    return FileFinding(severity=severity, file=name, problem=meaning)
 
 
-def _warning(name: str, problem: str) -> Finding:
-    return Finding(severity=Severity.WARNING, file=name, problem=problem)
+def _warning(name: str, problem: str) -> FileFinding:
+    return FileFinding(severity=FileSeverity.WARNING, file=name, problem=problem)

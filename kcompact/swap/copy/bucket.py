@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from kcompact import __version__
 from kcompact.bucket.answers import failed
-from kcompact.bucket.manifest import MANIFEST, Manifest
+from kcompact.bucket.manifest import MANIFEST, DirectoryManifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, parts_of
 from kcompact.bucket.remote import crc_of, request_pool
@@ -37,7 +37,7 @@ from kcompact.host.disk import Disk
 from kcompact.log.files import files_in
 from kcompact.swap.copy.contents import LOG_DIR_FILES, PartitionContents, read_partition_contents
 from kcompact.swap.copy.files import UnfinishedCopy
-from kcompact.swap.copy.marker import Record, file_states
+from kcompact.swap.copy.marker import FinishedDirectory, file_states
 from kcompact.swap.copy.output import SHARED_BLOCKS, Output
 from kcompact.swap.open_directory import OpenDirectory
 from kcompact.values import dataclass
@@ -93,10 +93,10 @@ class BucketOutput(Output):
         self._damaged = {name for name, (_, lost) in looked_up.items() if lost}
         """Copies of which objects are gone or others: they are made again."""
 
-    def _look_up(self, names: Sequence[str]) -> dict[str, tuple[Manifest, list[str]]]:
+    def _look_up(self, names: Sequence[str]) -> dict[str, tuple[DirectoryManifest, list[str]]]:
         """Return, by name, the manifests that the bucket has, each with the addresses of objects that it lacks."""
 
-        def look(name: str) -> tuple[Manifest, list[str]] | None:
+        def look(name: str) -> tuple[DirectoryManifest, list[str]] | None:
             key = self._key_of(name)
             manifest = published(self._bucket, key, self.path / name)
             if manifest is None:
@@ -159,11 +159,11 @@ class BucketOutput(Output):
 
     def _kept(
         self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int], contents: PartitionContents
-    ) -> Record | None:
+    ) -> FinishedDirectory | None:
         manifest = self._published.get(source.name)
         if manifest is None:
             return None
-        record = Record(
+        record = FinishedDirectory(
             name=source.name,
             recipe=manifest.recipe,
             outcome=manifest.outcome,
@@ -179,12 +179,12 @@ class BucketOutput(Output):
         self.add(record)
         return record
 
-    def add(self, record: Record) -> None:
+    def add(self, record: FinishedDirectory) -> None:
         """Count a directory as copied: its manifest is in the bucket, and this is the record of it."""
         self._marker.write(record)
         self._done.add(record.name)
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> FinishedDirectory:
         """Return the record of a directory that this object has copied or found. Raises as `CopyMarker.record`."""
         record = self._marker.record(name)
         assert record is not None, name
@@ -206,7 +206,7 @@ class BucketOutput(Output):
         assert isinstance(self.path, BucketPath)
         record = self.record(name)
         source = next(each for each in self._directories if each.name == name)
-        manifest = Manifest(
+        manifest = DirectoryManifest(
             attempt=new_attempt(),
             written_by=f"kcompact {__version__}",
             files=(),
@@ -258,7 +258,7 @@ class BucketOutput(Output):
         finally:
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def _publish_shared(self, records: Sequence[Record]) -> None:
+    def _publish_shared(self, records: Sequence[FinishedDirectory]) -> None:
         """Publish the files that directories share, unless the same ones are there."""
         assert isinstance(self.path, BucketPath)
         there = self._published.get(_SHARED)
@@ -266,7 +266,7 @@ class BucketOutput(Output):
             self._require_same_shared(there)
         if there is None or _SHARED in self._damaged:
             self._require_no_others()
-            manifest = Manifest(
+            manifest = DirectoryManifest(
                 attempt=new_attempt(),
                 written_by=f"kcompact {__version__}",
                 files=(),
@@ -282,14 +282,14 @@ class BucketOutput(Output):
                 _require_objects(lost)
                 self._require_whole(records)
 
-    def _require_same_shared(self, there: Manifest | None) -> None:
+    def _require_same_shared(self, there: DirectoryManifest | None) -> None:
         """Raise ExistsAlreadyError if a manifest has other files than these."""
         files = files_in(self.path)
         own = {name: crc_of(files.file(name).read()) for name in LOG_DIR_FILES if files.exists(name)}
         if there is None or {each.name: each.crc32c for each in there.files} != own:
             raise ExistsAlreadyError(self.path)
 
-    def _require_whole(self, records: Sequence[Record]) -> None:
+    def _require_whole(self, records: Sequence[FinishedDirectory]) -> None:
         """Raise StorageError if an object of a directory is gone, or another one, since it was uploaded.
 
         Raises RefusedError if another run has replaced a directory by one that is made otherwise.
@@ -347,7 +347,7 @@ def _require_objects(lost: Sequence[str]) -> None:
         raise failed(lost[0], "is gone, or another object, since it was uploaded")
 
 
-def _made_from(manifest: Manifest) -> tuple[object, ...]:
+def _made_from(manifest: DirectoryManifest) -> tuple[object, ...]:
     """Return what a copy was made from, and how: with the same, it is the same copy."""
     # As a reader of the manifest has it: without tuples, and with texts as keys.
     recipe = json.loads(json.dumps(manifest.recipe))

@@ -23,7 +23,7 @@ from kcompact.log.lock import LOCK_NAME
 from kcompact.swap.attributes import copy_status, give_to_owner
 from kcompact.swap.checkpoint import read_checkpoint
 from kcompact.swap.copy.contents import LOG_DIR_FILES
-from kcompact.swap.copy.marker import Record
+from kcompact.swap.copy.marker import FinishedDirectory
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, SyncDir
@@ -41,7 +41,9 @@ def offsets_of(log: PartitionLog, checkpoint_offset: int | None) -> dict[str, in
     return offsets if checkpoint_offset is None else {**offsets, CLEANER_OFFSET_CHECKPOINT: checkpoint_offset}
 
 
-def write_whole(log_dir: Path, output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool) -> None:
+def write_whole(
+    log_dir: Path, output: OpenDirectory, records: Sequence[FinishedDirectory], *, is_beside_broker: bool
+) -> None:
     """Copy the files of a log directory, `meta.properties` last, with the cleaner's new checkpoint.
 
     Beside a running broker the checkpoints have the entries that the partitions had when they were read, because those
@@ -78,7 +80,7 @@ def _write_cleaner_offsets(source: OpenDirectory, output: OpenDirectory, entries
 
 
 def write_chosen(
-    log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[Record], *, is_beside_broker: bool
+    log_dirs: Sequence[Path], output: OpenDirectory, records: Sequence[FinishedDirectory], *, is_beside_broker: bool
 ) -> None:
     """Write the checkpoints of chosen partitions.
 
@@ -130,7 +132,7 @@ def _write_one(source: OpenDirectory, output: OpenDirectory, name: str) -> None:
     write_small_file(output, name, content, mode=0o644, source=source, with_times=True)
 
 
-def _entries(records: Sequence[Record], checkpoint: str) -> dict[TopicPartition, int]:
+def _entries(records: Sequence[FinishedDirectory], checkpoint: str) -> dict[TopicPartition, int]:
     partitions = {TopicPartition.parse(record.name): record.offsets.get(checkpoint) for record in records}
     return {
         partition: offset for partition, offset in partitions.items() if partition is not None and offset is not None

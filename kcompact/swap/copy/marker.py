@@ -16,7 +16,7 @@ from typing import Any
 
 from kcompact.errors import CorruptCheckpointError, RefusedError
 from kcompact.format.properties import META_PROPERTIES
-from kcompact.format.sealed_json import ANYTHING, Document, Kept, sealed, unsealed
+from kcompact.format.sealed_json import ANYTHING, Kept, SealedDocument, sealed, unsealed
 from kcompact.log.files import FileIdentity, read_file
 from kcompact.readable import shell_word
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
@@ -54,7 +54,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class FinishedDirectory:
     """A finished directory.
 
     `recipe` describes how the copy was made, `outcome` is the result that the caller keeps. `offsets` are the entries
@@ -69,7 +69,7 @@ class Record:
     copy: FileStates
 
 
-_SUBJECT_FIELDS = Document(
+_SUBJECT_FIELDS = SealedDocument(
     Subject,
     version=VERSION,
     other_version="it is of another version of kcompact",
@@ -77,8 +77,14 @@ _SUBJECT_FIELDS = Document(
     directories=ANYTHING,
     log_dirs=ANYTHING,
 )
-_RECORD_FIELDS = Document(
-    Record, name=ANYTHING, recipe=ANYTHING, outcome=ANYTHING, offsets=ANYTHING, source=ANYTHING, copy=ANYTHING
+_RECORD_FIELDS = SealedDocument(
+    FinishedDirectory,
+    name=ANYTHING,
+    recipe=ANYTHING,
+    outcome=ANYTHING,
+    offsets=ANYTHING,
+    source=ANYTHING,
+    copy=ANYTHING,
 )
 
 
@@ -139,12 +145,12 @@ class CopyMarker:
         """
         return self._read(_SUBJECT, _SUBJECT_FIELDS)
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, FinishedDirectory]:
         """Return the record of each finished directory, by its name. Raises CorruptCheckpointError, StorageError."""
         found = {name: self.record(name) for name in self._number_of}
         return {name: record for name, record in found.items() if record is not None}
 
-    def record(self, name: str) -> Record | None:
+    def record(self, name: str) -> FinishedDirectory | None:
         """Return the record of a directory, None if it is not finished. Raises as `records`."""
         file = f"{self._number_of[name]}.json"
         record = self._read(file, _RECORD_FIELDS)
@@ -152,7 +158,7 @@ class CopyMarker:
             raise self._damaged(file, f"it is the record of {record.name}, not of {name}")
         return record
 
-    def _read(self, name: str, document: Document[Kept]) -> Kept | None:
+    def _read(self, name: str, document: SealedDocument[Kept]) -> Kept | None:
         """Return what a file of the marker says; None if the file is missing.
 
         Raises CorruptCheckpointError for anything else, RefusedError, StorageError.
@@ -183,7 +189,7 @@ class CopyMarker:
             write_small_file(marker, _SUBJECT, sealed(_SUBJECT_FIELDS.write(self.subject)), mode=0o600)
         apply_steps(output, (SyncDir(),))
 
-    def write(self, record: Record) -> None:
+    def write(self, record: FinishedDirectory) -> None:
         """Write the record of a directory, durably."""
         with self.open() as marker:
             write_small_file(

@@ -43,7 +43,7 @@ from kcompact.swap.copy.marker import (
     RECORD_BYTES,
     RECORD_BYTES_OF_FILE,
     CopyMarker,
-    Record,
+    FinishedDirectory,
     Subject,
     file_states,
     meta_properties,
@@ -120,7 +120,7 @@ class Output:
         # Also if the broker stops later: the copies are then of several moments, and none is of a clean shutdown.
         self._is_beside_broker = any(is_running(each) for each in self._log_dirs)
         self._done: set[str] = set()
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, FinishedDirectory] = {}
         self._stack = ExitStack()
         self._lock: LogDirLock | None = None
         self._fd: int | None = None
@@ -270,7 +270,7 @@ class Output:
 
     def _kept(
         self, source: Path, recipe: Mapping[str, Any], offsets: Mapping[str, int], contents: PartitionContents
-    ) -> Record | None:
+    ) -> FinishedDirectory | None:
         name, files = source.name, contents.files
         record = self._records.get(name)
         if record is None:
@@ -345,7 +345,7 @@ class Output:
                     require_same_files(source, contents.files)
                 copy_status(opened_source.fd(), target.fd(), with_times=True)
                 apply_steps(target, (SyncDir(),))
-                record = Record(
+                record = FinishedDirectory(
                     name=source.name,
                     recipe=dict(recipe),
                     outcome=unfinished.outcome,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kcompact.bucket import scratch
-from kcompact.bucket.manifest import MANIFEST, Manifest
+from kcompact.bucket.manifest import MANIFEST, DirectoryManifest
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import SCRATCH_PREFIX, BucketPath
 from kcompact.bucket.scratch import as_path
@@ -71,9 +71,9 @@ def _listed(store: Store) -> list[dict[str, Any]]:
     return found
 
 
-def _manifest(store: Store, prefix: str) -> Manifest:
+def _manifest(store: Store, prefix: str) -> DirectoryManifest:
     body = store.server.client().get_object(Bucket=store.bucket, Key=f"{prefix}/{MANIFEST}")["Body"].read()
-    return Manifest.parse(body, address=prefix)
+    return DirectoryManifest.parse(body, address=prefix)
 
 
 def test_a_person_can_fetch_a_partition(log_dir: Path, tmp_path: Path, store: Store) -> None:
@@ -344,7 +344,7 @@ def _race(store: Store, tmp_path: Path, rounds: int) -> None:
             (directory / "mine").write_text(attempt)
             start.wait()
             try:
-                manifest = Manifest(attempt=attempt, written_by="test", files=())
+                manifest = DirectoryManifest(attempt=attempt, written_by="test", files=())
                 publish(MIRROR.bucket(store.bucket), key, directory, manifest)
                 won.append(attempt)
             except RefusedError:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from kcompact.bucket.manifest import MANIFEST, Manifest
+from kcompact.bucket.manifest import MANIFEST, DirectoryManifest
 from kcompact.errors import CorruptCheckpointError
 from kcompact.format.sealed_json import sealed
 from tests.support.command_line import COMPACT, ROOT, kcompact
@@ -25,7 +25,7 @@ def _file(**other: Any) -> dict[str, Any]:
 
 
 def _manifest(**other: Any) -> dict[str, Any]:
-    made = Manifest(attempt=".kcompact-0123456789abcdef", written_by="kcompact 1", files=())
+    made = DirectoryManifest(attempt=".kcompact-0123456789abcdef", written_by="kcompact 1", files=())
     return {**json.loads(made.encoded()), "files": [_file()], **other}
 
 
@@ -69,8 +69,8 @@ def test_what_is_written(log_dir: Path, store: Store) -> None:
 def test_what_the_schema_refuses_is_refused(changed: Callable[[dict[str, Any]], object]) -> None:
     manifest = _manifest()
     VALIDATOR.validate(manifest)
-    Manifest.parse(_encoded(manifest), address="s3://b/orders-0")
+    DirectoryManifest.parse(_encoded(manifest), address="s3://b/orders-0")
     changed(manifest)
     assert not VALIDATOR.is_valid(manifest)
     with pytest.raises(CorruptCheckpointError):
-        Manifest.parse(_encoded(manifest), address="s3://b/orders-0")
+        DirectoryManifest.parse(_encoded(manifest), address="s3://b/orders-0")

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from kcompact.bucket import mirror, mirrored_file
-from kcompact.bucket.manifest import MANIFEST, Manifest, StoredFile
+from kcompact.bucket.manifest import MANIFEST, DirectoryManifest, StoredFile
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.mirrored_file import WHOLE_BYTES, MirroredFile
 from kcompact.bucket.path import BucketPath
@@ -431,7 +431,7 @@ def test_a_listing_of_several_pages(store: Store) -> None:
 
 
 FILE = {"name": "a", "size_bytes": 1, "mtime_ns": 1, "crc32c": 1, "etag": "x"}
-RIGHT = Manifest(attempt=".kcompact-0123456789abcdef", written_by="", files=(StoredFile(**FILE),)).encoded()  # type: ignore[arg-type]
+RIGHT = DirectoryManifest(attempt=".kcompact-0123456789abcdef", written_by="", files=(StoredFile(**FILE),)).encoded()  # type: ignore[arg-type]
 """A manifest whose object is not there."""
 FIELDS = cast(dict[str, Any], unsealed(RIGHT))
 WRONG: list[dict[str, Any]] = [

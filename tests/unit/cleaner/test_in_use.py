@@ -112,7 +112,7 @@ def test_a_process_is_asked_for_its_name_once(tmp_path: Path, monkeypatch: pytes
         return "java"
 
     monkeypatch.setattr(other_processes, "command_of", command_of)
-    found: dict[other_processes.Inode, other_processes.OpenFile] = {}
+    found: dict[other_processes.Inode, other_processes.FileUse] = {}
     monkeypatch.setattr(other_processes, "_SEGMENT_FILE", re.compile(rb".*held-\d", re.DOTALL))
     held = [(tmp_path / f"held-{number}").open("wb") for number in range(3)]
     other_processes._look_at_descriptors(os.getpid(), frozenset({tmp_path.stat().st_dev}), found)
@@ -127,7 +127,7 @@ def test_a_partition_is_listed_once_before_a_run(tmp_path: Path, monkeypatch: py
     listed: list[Path] = []
     real = in_use._looked_up
 
-    def looked_up(each: Path) -> tuple[other_processes.OpenFiles, list[tuple[str, other_processes.OpenFile]]]:
+    def looked_up(each: Path) -> tuple[other_processes.OpenFiles, list[tuple[str, other_processes.FileUse]]]:
         listed.append(each)
         return real(each)
 
@@ -166,7 +166,7 @@ def test_a_broker_that_starts_during_the_cleaning_is_noticed(tmp_path: Path, mon
         seen = real(devices)
         if len(looks) > 1:
             status = (directory / LOG0).stat()
-            seen.files[status.st_dev, status.st_ino] = [other_processes.OpenFile(77, "java", True, False)]
+            seen.files[status.st_dev, status.st_ino] = [other_processes.FileUse(77, "java", True, False)]
         return seen
 
     monkeypatch.setattr(other_processes, "look", look)
@@ -182,7 +182,7 @@ def test_a_file_that_is_newer_than_the_look_is_looked_at_again(tmp_path: Path) -
     other_processes.forget_look()
     status = (directory / LOG0).stat()
     stale = other_processes.recent_look({status.st_dev})
-    stale.files[status.st_dev, status.st_ino] = [other_processes.OpenFile(77, "java", True, False)]
+    stale.files[status.st_dev, status.st_ino] = [other_processes.FileUse(77, "java", True, False)]
     os.utime(directory / LOG0)  # It has changed after the look, however long that took.
     require_unused(directory)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.cleaner.states import ABORTED, IN_PROGRESS, NONE, Event, Kind, State, after, paused
+from kcompact.cleaner.states import ABORTED, IN_PROGRESS, NONE, Event, State, StateKind, after, paused
 from kcompact.errors import CleanerStateError, CleaningAbortedError, KcompactError
 from kcompact.format.names import TopicPartition
 
@@ -61,12 +61,12 @@ def test_no_sequence_of_events_loses_count_of_the_pauses(events: list[Event]) ->
         found = follow(state, event)
         following = found if isinstance(found, State) else state
         # Pauses are at least 1 in the paused state and 0 in every other.
-        assert (following.pauses >= 1) == (following.kind is Kind.PAUSED)
+        assert (following.pauses >= 1) == (following.kind is StateKind.PAUSED)
         # An event adds or takes at most one. Only an abort that is done may turn a state in progress into a pause.
         assert abs(following.pauses - state.pauses) <= 1
-        if state.kind is Kind.IN_PROGRESS:
+        if state.kind is StateKind.IN_PROGRESS:
             assert following in (NONE, IN_PROGRESS, ABORTED)
-        if state.kind is Kind.ABORTED:
+        if state.kind is StateKind.ABORTED:
             assert following in (ABORTED, paused(1))
         state = following
 
@@ -77,7 +77,7 @@ def test_each_resume_undoes_one_pause(events: list[Event], pauses: int) -> None:
     for event in events:
         found = follow(state, event)
         state = found if isinstance(found, State) else state
-    if state.kind in (Kind.NONE, Kind.PAUSED):
+    if state.kind in (StateKind.NONE, StateKind.PAUSED):
         again = state
         for event in [Event.ABORT_AND_PAUSE] * pauses + [Event.RESUME] * pauses:
             again = after(again, event, partition=PARTITION)

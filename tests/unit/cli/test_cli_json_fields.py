@@ -21,8 +21,8 @@ from kcompact.cli.json.fields import (
     VERSION,
     Document,
     Field,
-    Kind,
     Shape,
+    ValueKind,
     choice,
     list_of,
     map_of,
@@ -124,7 +124,9 @@ def test_a_description_has_no_link() -> None:
 
 
 def test_one_of_some_shapes() -> None:
-    kinds = {name: Shape(name, Field("kind", Kind({"const": name}), "its name", "color")) for name in ("red", "blue")}
+    kinds = {
+        name: Shape(name, Field("kind", ValueKind({"const": name}), "its name", "color")) for name in ("red", "blue")
+    }
     shape = Shape("colored", Field("value", one_of(kinds, by="color"), "one", lambda whole: whole))
     assert shape.of(Whole()) == {"value": {"kind": "red"}}
     assert [each.name for _, each in shape.places()] == ["colored", "red", "blue"]
@@ -138,10 +140,10 @@ def test_one_of_some_shapes() -> None:
         (choice(Color), {"enum": ["red", None]}),
         (list_of(STRING), {"type": ["array", "null"], "items": {"type": "string"}}),
         (PART, {"anyOf": [{"$ref": "#/$defs/part"}, {"type": "null"}]}),
-        (Kind({}), {}),
+        (ValueKind({}), {}),
     ],
 )
-def test_nullable(kind: Kind, schema: dict[str, Any]) -> None:
+def test_nullable(kind: ValueKind, schema: dict[str, Any]) -> None:
     assert nullable(kind).schema == nullable(nullable(kind)).schema == schema
 
 

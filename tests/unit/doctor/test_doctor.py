@@ -17,7 +17,7 @@ import pytest
 import tests.support.lossy_log_dirs  # noqa: F401 - adds its sicknesses
 from fixtures import checkout
 from kcompact.doctor import examination, log_dirs
-from kcompact.doctor.findings import Kind, Severity
+from kcompact.doctor.findings import FindingKind, Severity
 from kcompact.doctor.names import is_loadable, is_loaded
 from kcompact.format.batch import parse_batches, sealed
 from kcompact.host.disk import Disk
@@ -68,7 +68,7 @@ CASES = [(kind, sickness) for kind, those in SICKNESSES.items() for sickness in 
 
 
 @pytest.mark.parametrize(("kind", "sickness"), CASES, ids=[f"{kind.word}-{one.__name__}" for kind, one in CASES])
-def test_each_kind_of_finding(kind: Kind, sickness: Any, tmp_path: Path) -> None:
+def test_each_kind_of_finding(kind: FindingKind, sickness: Any, tmp_path: Path) -> None:
     log_dir = tmp_path / "logs"
     healthy(log_dir)
     result = sickness(log_dir)
@@ -478,13 +478,13 @@ def test_names_of_files(name: str, loadable: bool) -> None:
 
 def test_the_docs_list_every_kind() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| ([\w ]+) \|.*\|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [(kind.word, str(kind.severity)) for kind in Kind]
+    assert rows == [(kind.word, str(kind.severity)) for kind in FindingKind]
 
 
 def test_every_kind_is_provoked() -> None:
-    elsewhere = {Kind.DISK_FULL, Kind.LITTLE_SPACE, Kind.READ_ONLY, Kind.UNREADABLE}
-    elsewhere |= {Kind.BROKER_RELEASE, Kind.LONG_OUTAGE}  # test_stopped_broker
-    assert set(SICKNESSES) | elsewhere == set(Kind)
+    elsewhere = {FindingKind.DISK_FULL, FindingKind.LITTLE_SPACE, FindingKind.READ_ONLY, FindingKind.UNREADABLE}
+    elsewhere |= {FindingKind.BROKER_RELEASE, FindingKind.LONG_OUTAGE}  # test_stopped_broker
+    assert set(SICKNESSES) | elsewhere == set(FindingKind)
 
 
 def test_the_metadata_log_is_examined_and_has_no_policy(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from kcompact.export import arrow
 from kcompact.export.arrow import ArrowWriter
-from kcompact.export.columns import Source
+from kcompact.export.columns import RecordSource
 from kcompact.export.csv import CsvWriter
 from kcompact.format.batch import Batch, Record, build, parse_batches, read_records
 from kcompact.format.codec import Codec
@@ -40,7 +40,7 @@ BINARY = b"".join(
     for number in range(3)
 ) + build([Record(50, -1, b"k", b"v", tuple((b"n%d" % n, b"v") for n in range(40)))], codec=Codec.SNAPPY)
 FIXTURES = sorted((ROOT / "fixtures" / "logs").glob("*/before/**/00000000000000000000.log"))
-SOURCE = Source(topic=1, partition=3, base_offset=0)
+SOURCE = RecordSource(topic=1, partition=3, base_offset=0)
 TOPICS = ["other", "events"]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcompact.format.messages.coordinators import RECORD_TYPES, Decoded, decode
-from kcompact.format.messages.schema import Array, Field, Primitive, Struct
+from kcompact.format.messages.schema import Array, MessageField, Primitive, Struct
 from kcompact.format.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 OFFSET_KEY = "0001 0001 67 0002 6f6b 00000003"
@@ -208,4 +208,4 @@ def _check(schema: Struct, last_version: int) -> None:
         assert field.since <= last_version
         assert field.tag is not None or field.default is None
         assert isinstance(field.type, Primitive | Array | Struct)
-        assert isinstance(field, Field)
+        assert isinstance(field, MessageField)

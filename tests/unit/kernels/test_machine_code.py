@@ -18,7 +18,7 @@ import pytest
 from kcompact import kernels
 from kcompact.errors import KernelsUnavailableError
 from kcompact.kernels import build, machine_code
-from kcompact.kernels.machine_code import Record, library_path
+from kcompact.kernels.machine_code import BuildRecord, library_path
 from kcompact.kernels.signatures import KERNELS
 from kcompact.kernels.target import FITS, TARGETS
 from tests.support import command_line, log_dsl, log_writer
@@ -259,8 +259,8 @@ def test_a_processor_without_the_instructions(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    written = Record(library_sha256="a", sources_sha256="b")
-    assert Record.from_json(written.to_json()) == written
+    written = BuildRecord(library_sha256="a", sources_sha256="b")
+    assert BuildRecord.from_json(written.to_json()) == written
     assert json.loads(written.to_json()) == {"library_sha256": "a", "sources_sha256": "b"}
 
 

@@ -24,7 +24,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.questions.gaps.answer import log_gaps
 from kcompact.questions.gaps.walks import Gaps, Label
-from kcompact.questions.transactions.answer import State, TransactionReport, log_transaction_report
+from kcompact.questions.transactions.answer import TransactionEnding, TransactionReport, log_transaction_report
 from tests.support import examples, log_dsl, log_writer
 from tests.support.command_line import COMPACT, flip, kcompact, on_terminal, partition, running_broker
 from tests.support.log_writer import SegmentSpec
@@ -256,11 +256,11 @@ def test_the_states_of_transactions(tmp_path: Path) -> None:
     plan = plan_partition(directory, log_dsl.parse("log delete.retention.ms=1h").config, now_ms=1704110400000)
     report = log_transaction_report(plan)
     assert {state: each.transactions for state, each in report.totals.items()} == {
-        State.COMMITTED: 1,
-        State.ABORTED: 1,
-        State.EMPTIED: 1,
-        State.GONE: 2,
-        State.OPEN: 3,
+        TransactionEnding.COMMITTED: 1,
+        TransactionEnding.ABORTED: 1,
+        TransactionEnding.EMPTIED: 1,
+        TransactionEnding.GONE: 2,
+        TransactionEnding.OPEN: 3,
     }
     assert [(each.producer_id, each.producer_epoch, each.is_hanging) for each in report.open] == [
         (10, 0, True),
@@ -355,7 +355,11 @@ MARKERS = {
 def test_a_marker_waits_for_data_below_the_log_start(tmp_path: Path) -> None:
     text = "log now=10:00 start=2\n0: a=1(pid=7 txn) b=1 commit(pid=7) commit(pid=7)\n4: c=1"
     report = report_of(text, tmp_path)
-    assert (report.markers.with_data, report.markers.unstamped, report.totals[State.GONE].transactions) == (1, 1, 2)
+    assert (report.markers.with_data, report.markers.unstamped, report.totals[TransactionEnding.GONE].transactions) == (
+        1,
+        1,
+        2,
+    )
 
 
 @pytest.mark.parametrize("name", MARKERS)

@@ -11,7 +11,7 @@ from kcompact.format import batch
 from kcompact.format.batch import HEADER_BYTES, parse_batches
 from kcompact.log.directory import read_log
 from kcompact.log.files import LogFile
-from kcompact.questions.verify.findings import Severity
+from kcompact.questions.verify.findings import FileSeverity
 from kcompact.questions.verify.indexes import log_transaction_findings, transaction_findings
 from kcompact.questions.verify.log import findings, verify_file
 from tests.support import log_dsl, log_writer
@@ -21,7 +21,7 @@ from tests.support.wrong_transaction_indexes import SPEC, WRONG
 
 def damage(directory: Path) -> list[tuple[str, str]]:
     found = findings(read_log(directory))
-    return [(finding.file, finding.problem) for finding in found if finding.severity is Severity.DAMAGE]
+    return [(finding.file, finding.problem) for finding in found if finding.severity is FileSeverity.DAMAGE]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -115,7 +115,7 @@ def test_a_single_file_is_compared_with_the_index_beside_it(tmp_path: Path) -> N
     directory = log_writer.write(SPEC, tmp_path)
     path = WRONG["missing file"].apply(directory)
     (found,) = verify_file(LogFile.at(path.with_suffix(".log")), 7).findings
-    assert (found.severity, found.offset) == (Severity.DAMAGE, 10)
+    assert (found.severity, found.offset) == (FileSeverity.DAMAGE, 10)
 
 
 def test_what_is_appended_meanwhile_is_not_judged(tmp_path: Path) -> None:

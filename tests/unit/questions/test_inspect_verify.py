@@ -12,7 +12,7 @@ from kcompact.format import index
 from kcompact.format.batch import HEADER_BYTES, parse_batches, sealed
 from kcompact.log import segment_reader
 from kcompact.log.directory import read_log
-from kcompact.questions.verify.findings import Finding, Severity
+from kcompact.questions.verify.findings import FileFinding, FileSeverity
 from kcompact.questions.verify.log import findings, verify_log
 from tests.support.command_line import flip, partition, rewrite
 from tests.support.machine_code import switched
@@ -40,7 +40,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield request.param
 
 
-def found(directory: Path) -> tuple[Finding, ...]:
+def found(directory: Path) -> tuple[FileFinding, ...]:
     return findings(read_log(directory), index_interval_bytes=50)
 
 
@@ -152,7 +152,7 @@ def test_damage(damage: Callable[[Path], None], file: str, problem: str, tmp_pat
     directory = partition(tmp_path, SCENE)
     damage(directory)
     found_here = [each for each in found(directory) if each.file == file]
-    assert [each.severity for each in found_here][:1] == [Severity.DAMAGE]
+    assert [each.severity for each in found_here][:1] == [FileSeverity.DAMAGE]
     assert problem in " ".join(each.problem for each in found_here)
 
 
@@ -213,26 +213,28 @@ def high_watermark(directory: Path) -> str:
     return "replication-offset-checkpoint"
 
 
-REMARKS: list[tuple[Callable[[Path], str], Severity, str]] = [
-    (lambda d: aside(d, f"{LOG}.cleaned"), Severity.WARNING, "interrupted cleaning"),
-    (lambda d: aside(d, f"{LOG}.swap"), Severity.WARNING, "not yet renamed"),
-    (lambda d: aside(d, f"{LOG}.deleted"), Severity.INFO, "about to be deleted"),
-    (lambda d: aside(d, "notes.txt"), Severity.WARNING, "not a file of Kafka"),
-    (lambda d: aside(d, "00000000000000000004.index"), Severity.WARNING, "index without a log"),
-    (staging, Severity.WARNING, "interrupted run of kcompact"),
-    (missing_index, Severity.WARNING, "missing"),
-    (missing_time_index, Severity.WARNING, "missing"),
-    (padded_index, Severity.INFO, "zero bytes after the last entry"),
-    (sparse_index, Severity.INFO, "index.interval.bytes"),
-    (low_time_index, Severity.WARNING, "take the lower one"),
-    (unknown_bits, Severity.WARNING, "has the attributes 0x100, and Kafka uses no other bits than 0x7f"),
-    (high_checkpoint, Severity.WARNING, "outside [0, 8]"),
-    (high_watermark, Severity.WARNING, "above the log end"),
+REMARKS: list[tuple[Callable[[Path], str], FileSeverity, str]] = [
+    (lambda d: aside(d, f"{LOG}.cleaned"), FileSeverity.WARNING, "interrupted cleaning"),
+    (lambda d: aside(d, f"{LOG}.swap"), FileSeverity.WARNING, "not yet renamed"),
+    (lambda d: aside(d, f"{LOG}.deleted"), FileSeverity.INFO, "about to be deleted"),
+    (lambda d: aside(d, "notes.txt"), FileSeverity.WARNING, "not a file of Kafka"),
+    (lambda d: aside(d, "00000000000000000004.index"), FileSeverity.WARNING, "index without a log"),
+    (staging, FileSeverity.WARNING, "interrupted run of kcompact"),
+    (missing_index, FileSeverity.WARNING, "missing"),
+    (missing_time_index, FileSeverity.WARNING, "missing"),
+    (padded_index, FileSeverity.INFO, "zero bytes after the last entry"),
+    (sparse_index, FileSeverity.INFO, "index.interval.bytes"),
+    (low_time_index, FileSeverity.WARNING, "take the lower one"),
+    (unknown_bits, FileSeverity.WARNING, "has the attributes 0x100, and Kafka uses no other bits than 0x7f"),
+    (high_checkpoint, FileSeverity.WARNING, "outside [0, 8]"),
+    (high_watermark, FileSeverity.WARNING, "above the log end"),
 ]
 
 
 @pytest.mark.parametrize(("remark", "severity", "problem"), REMARKS)
-def test_remarks_are_no_damage(remark: Callable[[Path], str], severity: Severity, problem: str, tmp_path: Path) -> None:
+def test_remarks_are_no_damage(
+    remark: Callable[[Path], str], severity: FileSeverity, problem: str, tmp_path: Path
+) -> None:
     directory = partition(tmp_path, SCENE)
     name = remark(directory)
     (finding,) = found(directory)
@@ -259,8 +261,8 @@ def test_verification_goes_on_after_unknown_bits(tmp_path: Path) -> None:
     unknown_bits(directory)
     flip(directory / LOG, -1)
     assert [(each.severity, each.offset) for each in found(directory) if each.file == LOG] == [
-        (Severity.DAMAGE, 2),
-        (Severity.WARNING, 0),
+        (FileSeverity.DAMAGE, 2),
+        (FileSeverity.WARNING, 0),
     ]
 
 
@@ -269,7 +271,11 @@ def test_worst_comes_first(tmp_path: Path) -> None:
     aside(directory, "notes.txt")
     aside(directory, f"{LOG}.deleted")
     flip_record(directory)
-    assert [each.severity for each in found(directory)] == [Severity.DAMAGE, Severity.WARNING, Severity.INFO]
+    assert [each.severity for each in found(directory)] == [
+        FileSeverity.DAMAGE,
+        FileSeverity.WARNING,
+        FileSeverity.INFO,
+    ]
 
 
 @pytest.mark.long
@@ -327,7 +333,7 @@ def entries_without_markers(directory: Path) -> str:
 def test_few_of_many_findings_are_listed(damage: Callable[[Path], str], rest: str, tmp_path: Path) -> None:
     directory = partition(tmp_path, MANY)
     name = damage(directory)
-    found_here = [each for each in found(directory) if each.file == name and each.severity is Severity.DAMAGE]
+    found_here = [each for each in found(directory) if each.file == name and each.severity is FileSeverity.DAMAGE]
     assert len(found_here) == 21
     assert rest in found_here[-1].problem
     assert not any(rest in each.problem for each in found_here[:-1])

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import TopicPartition
-from kcompact.format.sealed_json import NUMBER, TEXT, TIME, Document, listed, optional, sealed, unsealed
+from kcompact.format.sealed_json import NUMBER, TEXT, TIME, SealedDocument, listed, optional, sealed, unsealed
 from kcompact.log.files import FileIdentity
 from kcompact.swap import kept_manifest, manifest
 from kcompact.swap.identity import PartitionIdentity
@@ -74,8 +74,8 @@ class Files:
     end_offset: int | None
 
 
-FILE = Document(File, name=TEXT, size_bytes=NUMBER.called("size"), mtime_ns=TIME)
-FILES = Document(Files, version=3, first=FILE, others=listed(FILE), end_offset=optional(NUMBER))
+FILE = SealedDocument(File, name=TEXT, size_bytes=NUMBER.called("size"), mtime_ns=TIME)
+FILES = SealedDocument(Files, version=3, first=FILE, others=listed(FILE), end_offset=optional(NUMBER))
 WRITTEN = {
     "version": 3,
     "name": "a",

@@ -11,8 +11,8 @@ import pytest
 from kcompact.format.codec import Codec, compress
 from kcompact.format.names import log_name
 from kcompact.questions.compare import judge
-from kcompact.questions.compare.answer import ComparedPartition, Verdict
-from kcompact.questions.compare.findings import Certainty, Kind
+from kcompact.questions.compare.answer import ComparedPartition, ReplicaVerdict
+from kcompact.questions.compare.findings import Certainty, DifferenceKind
 from tests.support.mutants import legacy_entry
 from tests.support.replica_logs import answer, written
 
@@ -23,7 +23,7 @@ def compared(home: Path, *texts: str) -> ComparedPartition:
     return answer(written(home, *texts))
 
 
-def told(found: ComparedPartition) -> list[tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...]]]:
+def told(found: ComparedPartition) -> list[tuple[DifferenceKind, tuple[int, ...], Certainty, tuple[int, ...]]]:
     return [
         (each.finding.kind, each.finding.replicas, each.finding.certainty, each.finding.offsets)
         for each in found.findings
@@ -43,10 +43,10 @@ def damage(directory: Path, batch: int) -> None:
 
 def test_what_is_above_a_fork_is_named_with_its_offsets(tmp_path: Path) -> None:
     found = compared(tmp_path, "0: a=1 b=1\n2: c=1 d=1 e=1", "0: a=1 b=1\n2: x=1(leader=1) y=1(leader=1)")
-    assert told(found) == [(Kind.DIVERGED_EPOCH, (0,), Certainty.PROVEN, (2,))]
+    assert told(found) == [(DifferenceKind.DIVERGED_EPOCH, (0,), Certainty.PROVEN, (2,))]
     (part,) = found.not_compared
     assert (part.path, part.from_offset, part.to_offset) == (tmp_path / "0", 2, 5)
-    assert (found.verdict, found.fork_offset, found.exit_code) == (Verdict.DIFFERENT, 2, 9)
+    assert (found.verdict, found.fork_offset, found.exit_code) == (ReplicaVerdict.DIFFERENT, 2, 9)
 
 
 def test_each_fork_names_its_own_replicas(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_each_fork_names_its_own_replicas(tmp_path: Path) -> None:
         tmp_path, newest, "0: a=1 b=1 x=1(leader=1)", "0: a=1 b=1\n2: c=1(leader=2) d=1(leader=2) y=1(leader=2)"
     )
     assert told(found) == [
-        (Kind.DIVERGED_EPOCH, (1,), Certainty.PROVEN, (2,)),
-        (Kind.DIVERGED_EPOCH, (2,), Certainty.PROVEN, (4,)),
+        (DifferenceKind.DIVERGED_EPOCH, (1,), Certainty.PROVEN, (2,)),
+        (DifferenceKind.DIVERGED_EPOCH, (2,), Certainty.PROVEN, (4,)),
     ]
     assert [(part.path.name, part.from_offset, part.to_offset) for part in found.not_compared] == [
         ("1", 2, 3),
@@ -79,15 +79,15 @@ def test_the_damage_of_one_replica_excuses_no_other(tmp_path: Path) -> None:
     directories = written(tmp_path, *["0: a=1 b=1 c=1 d=1\n4: e=1"] * 2, "0: a=1 c=1@2 d=1\n4: e=1")
     damage(directories[0], 1)
     assert told(answer(directories)) == [
-        (Kind.CORRUPT_COPY, (0,), Certainty.PROVEN, (1,)),
-        (Kind.LOST_KEY, (2,), Certainty.PROVEN, (1,)),
+        (DifferenceKind.CORRUPT_COPY, (0,), Certainty.PROVEN, (1,)),
+        (DifferenceKind.LOST_KEY, (2,), Certainty.PROVEN, (1,)),
     ]
 
 
 def test_a_key_behind_damage_is_still_named(tmp_path: Path) -> None:
     directories = written(tmp_path, "0: a=1 b=1 K=1 d=1\n4: e=1", "0: a=1 b=1 d=1@3\n4: e=1")
     damage(directories[0], 1)
-    (lost,) = (each for each in answer(directories).findings if each.finding.kind is not Kind.CORRUPT_COPY)
+    (lost,) = (each for each in answer(directories).findings if each.finding.kind is not DifferenceKind.CORRUPT_COPY)
     assert lost.keys == ((2, b"K"),)
 
 
@@ -96,18 +96,18 @@ def test_all_keys_are_counted_and_the_first_are_kept(tmp_path: Path, monkeypatch
     records = " ".join(f"k{number}=1" for number in range(8))
     found = compared(tmp_path, f"0: {records} z=1", "0: z=1@8")
     (lost,) = found.findings
-    assert (lost.finding.kind, lost.finding.count, lost.finding.offsets) == (Kind.LOST_KEY, 8, (0, 1, 2))
+    assert (lost.finding.kind, lost.finding.count, lost.finding.offsets) == (DifferenceKind.LOST_KEY, 8, (0, 1, 2))
 
 
 def test_the_last_hole_decides_also_where_another_replica_ends(tmp_path: Path) -> None:
     """A tombstone of K can have been at offset 6. Replica 2 ends at 4, so the holes are noted in two ranges."""
     texts = ["0: a=1 c=1@2 K=1@3 d=1@4 e=1@5 f=1@7", "0: a=1 c=1@2 d=1@4 e=1@5 f=1@7", "0: a=1 c=1@2 K=1@3"]
-    assert told(compared(tmp_path, *texts)) == [(Kind.PRESENT_IN_ONE, (0, 2), Certainty.UNDECIDED, (3,))]
+    assert told(compared(tmp_path, *texts)) == [(DifferenceKind.PRESENT_IN_ONE, (0, 2), Certainty.UNDECIDED, (3,))]
 
 
 def test_the_first_record_of_all_counts(tmp_path: Path) -> None:
     found = compared(tmp_path, "0: K=1 a=1 b=1 c=1@4", "0: a=1@1 b=1 K=~ c=1")
-    assert told(found) == [(Kind.RESURRECTED_KEY, (0,), Certainty.PROVEN, (0,))]
+    assert told(found) == [(DifferenceKind.RESURRECTED_KEY, (0,), Certainty.PROVEN, (0,))]
     assert found.findings[0].right == (tmp_path / "1",)
 
 
@@ -119,13 +119,13 @@ def test_a_record_without_a_majority_accuses_nobody(order: Sequence[int], tmp_pa
     for directory in directories[2:]:
         (directory.parent / START).write_text("0\n1\norders 0 1\n")
     found = answer(directories)
-    assert told(found) == [(Kind.CONTENT_DIFFERS, (0, 1), Certainty.UNDECIDED, (0,))]
+    assert told(found) == [(DifferenceKind.CONTENT_DIFFERS, (0, 1), Certainty.UNDECIDED, (0,))]
     assert found.exit_code == 10
 
 
 def test_a_record_that_most_have_otherwise_is_likely_wrong(tmp_path: Path) -> None:
     found = compared(tmp_path, "0: a=1 b=1", "0: a=1 b=1", "0: a=2 b=1")
-    assert told(found) == [(Kind.CONTENT_DIFFERS, (2,), Certainty.LIKELY, (0,))]
+    assert told(found) == [(DifferenceKind.CONTENT_DIFFERS, (2,), Certainty.LIKELY, (0,))]
 
 
 def test_every_replica_with_another_record_is_named_however_many_there_are(tmp_path: Path) -> None:
@@ -135,18 +135,22 @@ def test_every_replica_with_another_record_is_named_however_many_there_are(tmp_p
     last = [*records[:95], "k95=2", *records[96:]]
     found = compared(tmp_path, *(f"0: {' '.join(each)}" for each in (records, others, last, records)))
     (differs,) = found.findings
-    assert (differs.finding.kind, differs.finding.replicas, differs.finding.count) == (Kind.CONTENT_DIFFERS, (1, 2), 91)
+    assert (differs.finding.kind, differs.finding.replicas, differs.finding.count) == (
+        DifferenceKind.CONTENT_DIFFERS,
+        (1, 2),
+        91,
+    )
 
 
 @pytest.mark.parametrize(
     ("texts", "verdict"),
     [
-        (["0: a=1 b=1 a=2", "0: a=1 b=1 a=2"], Verdict.EQUAL),
-        (["0: a=1 b=1 a=2", "0: b=1@1 a=2"], Verdict.COMPACTED),
-        (["0: a=1 b=1 a=2", "0: a=1 b=1"], Verdict.BEHIND),
+        (["0: a=1 b=1 a=2", "0: a=1 b=1 a=2"], ReplicaVerdict.EQUAL),
+        (["0: a=1 b=1 a=2", "0: b=1@1 a=2"], ReplicaVerdict.COMPACTED),
+        (["0: a=1 b=1 a=2", "0: a=1 b=1"], ReplicaVerdict.BEHIND),
     ],
 )
-def test_verdicts_of_replicas_without_a_finding(texts: list[str], verdict: Verdict, tmp_path: Path) -> None:
+def test_verdicts_of_replicas_without_a_finding(texts: list[str], verdict: ReplicaVerdict, tmp_path: Path) -> None:
     found = compared(tmp_path, *texts)
     assert (found.verdict, found.findings, found.exit_code) == (verdict, (), 0)
 
@@ -166,9 +170,9 @@ def test_batches_that_some_replicas_have_are_counted_once(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        ("a=1 b=1 K=1@3 z=1", "a=1 b=1 z=1@4", (Kind.LOST_KEY, (1,), Certainty.PROVEN, (3,))),
-        ("a=1 b=1 K=1 z=1@4", "a=1 b=1 z=1@4", (Kind.PRESENT_IN_ONE, (0,), Certainty.UNDECIDED, (2,))),
-        ("a=1 K=1@2 b=1 z=1", "a=1 b=1@3 z=1", (Kind.LOST_KEY, (1,), Certainty.PROVEN, (2,))),
+        ("a=1 b=1 K=1@3 z=1", "a=1 b=1 z=1@4", (DifferenceKind.LOST_KEY, (1,), Certainty.PROVEN, (3,))),
+        ("a=1 b=1 K=1 z=1@4", "a=1 b=1 z=1@4", (DifferenceKind.PRESENT_IN_ONE, (0,), Certainty.UNDECIDED, (2,))),
+        ("a=1 K=1@2 b=1 z=1", "a=1 b=1@3 z=1", (DifferenceKind.LOST_KEY, (1,), Certainty.PROVEN, (2,))),
     ],
     ids=["right-above-a-hole", "right-below-a-hole", "hole-before-other-batches"],
 )
@@ -195,7 +199,7 @@ def test_a_batch_with_a_wrong_offset_hides_where_it_is_and_where_it_should_be(
     data[position : position + 8] = wrong.to_bytes(8, "big")
     file.write_bytes(data)
     found = answer(directories)
-    assert {kind for kind, _, _, _ in told(found)} == {Kind.CORRUPT_COPY}
+    assert {kind for kind, _, _, _ in told(found)} == {DifferenceKind.CORRUPT_COPY}
     assert min(part.from_offset for part in found.not_compared) == hidden.start
     assert max(part.to_offset for part in found.not_compared) == hidden.stop
 
@@ -208,7 +212,7 @@ def test_a_transaction_of_which_only_an_empty_batch_is_left_hangs_as_well(tmp_pa
         f"0: []@0..0(pid=7 epoch=0 seq=0 txn) b=2@1 c=3@3\n4:\n{open_}",
         "0: []@0..0(pid=7 epoch=0 seq=0 txn) b=2@1 [commit@2](pid=7 epoch=0) c=3@3\n4:\nsnapshot 4: pid=7 at=09:00",
     )
-    assert told(found) == [(Kind.HANGING_TRANSACTION, (0,), Certainty.PROVEN, (0,))]
+    assert told(found) == [(DifferenceKind.HANGING_TRANSACTION, (0,), Certainty.PROVEN, (0,))]
     assert found.findings[0].right == (tmp_path / "1",)
 
 
@@ -221,7 +225,9 @@ def test_a_marker_with_a_wrong_offset_ends_nothing_elsewhere(tmp_path: Path) -> 
     position = 12 + int.from_bytes(data[8:12], "big")
     data[position : position + 8] = (7).to_bytes(8, "big")
     file.write_bytes(data)
-    assert {(kind, replicas) for kind, replicas, _, _ in told(answer(directories))} == {(Kind.CORRUPT_COPY, (0,))}
+    assert {(kind, replicas) for kind, replicas, _, _ in told(answer(directories))} == {
+        (DifferenceKind.CORRUPT_COPY, (0,))
+    }
 
 
 def test_the_keys_of_a_batch_with_a_wrong_epoch_are_nobodys(tmp_path: Path) -> None:
@@ -230,7 +236,7 @@ def test_the_keys_of_a_batch_with_a_wrong_epoch_are_nobodys(tmp_path: Path) -> N
         "0: a=1(leader=1) b=1(leader=9) c=1(leader=1)\n3: d=1(leader=2)",
         "0: a=1(leader=1) c=1@2(leader=1)\n3: d=1(leader=2)",
     )
-    assert [(kind, replicas) for kind, replicas, _, _ in told(found)] == [(Kind.CORRUPT_COPY, (0,))]
+    assert [(kind, replicas) for kind, replicas, _, _ in told(found)] == [(DifferenceKind.CORRUPT_COPY, (0,))]
 
 
 TIME = 1_704_099_600_000
@@ -261,5 +267,5 @@ def test_rot_in_old_messages_is_seen_whatever_was_cleaned_of_them(
         shutil.rmtree(directory)
         directory.mkdir()
         (directory / log_name(0)).write_bytes(wrapped(magic, *kept) + wrapped(magic, (3, b"c", b"2")))
-    expected = [(Kind.CONTENT_DIFFERS, (0,), Certainty.LIKELY, (0,))] if is_rotten else []
+    expected = [(DifferenceKind.CONTENT_DIFFERS, (0,), Certainty.LIKELY, (0,))] if is_rotten else []
     assert told(answer(directories)) == expected

@@ -11,7 +11,7 @@ from kcompact.engine.in_process import InProcess
 from kcompact.format.names import log_name
 from kcompact.log.directory import read_log
 from kcompact.questions.compare.comparison import compare_replicas
-from kcompact.questions.compare.findings import Kind, findings_of
+from kcompact.questions.compare.findings import DifferenceKind, findings_of
 from tests.support.log_dsl import parse
 from tests.support.log_writer import write
 
@@ -22,17 +22,17 @@ RIGHT = "0: a=1(leader=1) b=1(leader=1) c=1(leader=2) d=1(leader=3)\n4: e=1(lead
 @pytest.mark.parametrize(
     ("old", "new", "kinds"),
     [
-        ("b=1", "b=2", {Kind.CONTENT_DIFFERS}),
-        ("b=1", "b=~", {Kind.CONTENT_DIFFERS}),
-        ("b=1", "x=1", {Kind.CONTENT_DIFFERS}),
-        ("b=1", "a=2", {Kind.CONTENT_DIFFERS}),
-        ("b=1", "e=1", {Kind.CONTENT_DIFFERS}),
-        ("b=1(leader=1)", "x=1(leader=1 pid=7 epoch=0 seq=0)", {Kind.DIVERGED_EPOCH}),
-        ("a=1(leader=1) b=1(leader=1)", "[a=1 x=1](leader=1)", {Kind.DIVERGED_EPOCH}),
-        ("b=1(leader=1)", "b=1(leader=9)", {Kind.CORRUPT_COPY}),
+        ("b=1", "b=2", {DifferenceKind.CONTENT_DIFFERS}),
+        ("b=1", "b=~", {DifferenceKind.CONTENT_DIFFERS}),
+        ("b=1", "x=1", {DifferenceKind.CONTENT_DIFFERS}),
+        ("b=1", "a=2", {DifferenceKind.CONTENT_DIFFERS}),
+        ("b=1", "e=1", {DifferenceKind.CONTENT_DIFFERS}),
+        ("b=1(leader=1)", "x=1(leader=1 pid=7 epoch=0 seq=0)", {DifferenceKind.DIVERGED_EPOCH}),
+        ("a=1(leader=1) b=1(leader=1)", "[a=1 x=1](leader=1)", {DifferenceKind.DIVERGED_EPOCH}),
+        ("b=1(leader=1)", "b=1(leader=9)", {DifferenceKind.CORRUPT_COPY}),
     ],
 )
-def test_a_contradiction(tmp_path: Path, replicas: int, old: str, new: str, kinds: set[Kind]) -> None:
+def test_a_contradiction(tmp_path: Path, replicas: int, old: str, new: str, kinds: set[DifferenceKind]) -> None:
     texts = [RIGHT.replace(old, new), *[RIGHT] * (replicas - 1)]
     logs = [
         read_log(write(parse(f"log\n{text}"), tmp_path / str(number)), as_recovered=True)
@@ -62,11 +62,11 @@ def test_what_damage_may_hide_above_the_segments_of_others(tmp_path: Path, damag
     logs = [read_log(each, as_recovered=True) for each in directories]
     for order in permutations(range(3)):
         (found,) = findings_of(compare_replicas([logs[number] for number in order], InProcess(parallelism=1)))
-        assert (found.kind, found.replicas) == (Kind.CORRUPT_COPY, (order.index(0),))
+        assert (found.kind, found.replicas) == (DifferenceKind.CORRUPT_COPY, (order.index(0),))
 
 
-@pytest.mark.parametrize(("start", "kinds"), [(2, set()), (0, {Kind.ABORTED_SERVED})])
-def test_nothing_below_the_log_start_is_served(tmp_path: Path, start: int, kinds: set[Kind]) -> None:
+@pytest.mark.parametrize(("start", "kinds"), [(2, set()), (0, {DifferenceKind.ABORTED_SERVED})])
+def test_nothing_below_the_log_start_is_served(tmp_path: Path, start: int, kinds: set[DifferenceKind]) -> None:
     text = f"log start={start}\n0: a=1(pid=7 epoch=0 seq=0 txn) b=1@1 abort@2(pid=7 epoch=0)\n3: c=1"
     logs = [read_log(write(parse(text), tmp_path / str(number)), as_recovered=True) for number in range(2)]
     findings = findings_of(compare_replicas(logs, InProcess(parallelism=1)))

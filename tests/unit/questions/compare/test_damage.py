@@ -14,10 +14,10 @@ from kcompact.engine.in_process import InProcess
 from kcompact.errors import CorruptDataError
 from kcompact.plan.walk import LogDirs
 from kcompact.questions.compare.answer import ComparedPartition, compare_partition
-from kcompact.questions.compare.findings import Certainty, Kind
+from kcompact.questions.compare.findings import Certainty, DifferenceKind
 from kcompact.questions.compare.pairs import pair
 
-REPLICA = Path(__file__).parents[3] / "fixtures/logs/transactions/before"
+REPLICA = Path(__file__).parents[4] / "fixtures/logs/transactions/before"
 """Two closed segments and an active one, an aborted transaction with its data, a `.txnindex`, snapshots."""
 SEGMENT_0, SEGMENT_6, SEGMENT_11 = (f"transfers-0/{base:020d}" for base in (0, 6, 11))
 
@@ -72,7 +72,7 @@ def fill(path: Path) -> None:
     path.write_bytes(b"\xee\x00no such file" * 8)
 
 
-CORRUPT, SERVED = {Kind.CORRUPT_COPY}, {Kind.ABORTED_SERVED}
+CORRUPT, SERVED = {DifferenceKind.CORRUPT_COPY}, {DifferenceKind.ABORTED_SERVED}
 
 
 @pytest.mark.parametrize("is_first", [False, True])
@@ -107,7 +107,13 @@ CORRUPT, SERVED = {Kind.CORRUPT_COPY}, {Kind.ABORTED_SERVED}
     ],
 )
 def test_damage(
-    tmp_path: Path, name: str, damage: Callable[[Path], None], kinds: set[Kind], exit_code: int, *, is_first: bool
+    tmp_path: Path,
+    name: str,
+    damage: Callable[[Path], None],
+    kinds: set[DifferenceKind],
+    exit_code: int,
+    *,
+    is_first: bool,
 ) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     for path in (good, bad):

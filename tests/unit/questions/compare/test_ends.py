@@ -10,7 +10,7 @@ import pytest
 from kcompact.engine.in_process import InProcess
 from kcompact.log.directory import read_log
 from kcompact.questions.compare.comparison import compare_replicas
-from kcompact.questions.compare.findings import Certainty, Finding, Kind, findings_of
+from kcompact.questions.compare.findings import Certainty, Difference, DifferenceKind, findings_of
 from tests.support.command_line import kcompact
 from tests.support.log_dsl import parse
 from tests.support.log_writer import write
@@ -33,7 +33,7 @@ def replica(home: Path, text: str, **offsets: int) -> Path:
     return directory
 
 
-def compared(*directories: Path) -> list[list[Finding]]:
+def compared(*directories: Path) -> list[list[Difference]]:
     """Return the findings in each order of the replicas, with their numbers in the order that is given."""
     found = []
     for order in permutations(range(len(directories))):
@@ -41,7 +41,7 @@ def compared(*directories: Path) -> list[list[Finding]]:
         findings = findings_of(compare_replicas(logs, InProcess(parallelism=1)))
         found.append(
             [
-                Finding(
+                Difference(
                     kind=each.kind,
                     replicas=tuple(sorted(order[number] for number in each.replicas)),
                     certainty=each.certainty,
@@ -72,7 +72,7 @@ def test_a_log_that_ends_below_its_own_high_watermark(tmp_path: Path, checkpoint
     whole = replica(tmp_path / "2", SIX, replicated=6, recovered=6)
     for findings in compared(short, whole):
         found = [(each.kind, each.replicas, each.certainty, each.count, each.offsets) for each in findings]
-        assert found == ([(Kind.LOST_END, (0,), Certainty.LIKELY, count, (3,))] if count else [])
+        assert found == ([(DifferenceKind.LOST_END, (0,), Certainty.LIKELY, count, (3,))] if count else [])
 
 
 def test_a_log_with_a_lost_end_is_moved_away_before_its_broker_starts(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_log_that_begins_where_it_ends(tmp_path: Path, start: int, other: int,
     whole = replica(tmp_path / "2", SIX, start=other, replicated=6)
     for findings in compared(emptied, whole):
         found = [(each.kind, each.replicas, each.certainty, each.offsets) for each in findings]
-        assert found == ([(Kind.EMPTIED_LOG, (0,), Certainty.UNDECIDED, (other,))] if is_said else [])
+        assert found == ([(DifferenceKind.EMPTIED_LOG, (0,), Certainty.UNDECIDED, (other,))] if is_said else [])
 
 
 def test_retention_may_have_deleted_all(tmp_path: Path) -> None:
@@ -102,9 +102,14 @@ def test_retention_may_have_deleted_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("high_watermark", "kind"),
-    [(2, Kind.UNREPLICATED_TAIL), (3, Kind.UNREPLICATED_TAIL), (4, Kind.DIVERGED_EPOCH), (None, Kind.DIVERGED_EPOCH)],
+    [
+        (2, DifferenceKind.UNREPLICATED_TAIL),
+        (3, DifferenceKind.UNREPLICATED_TAIL),
+        (4, DifferenceKind.DIVERGED_EPOCH),
+        (None, DifferenceKind.DIVERGED_EPOCH),
+    ],
 )
-def test_what_a_crashed_leader_had_written(tmp_path: Path, high_watermark: int | None, kind: Kind) -> None:
+def test_what_a_crashed_leader_had_written(tmp_path: Path, high_watermark: int | None, kind: DifferenceKind) -> None:
     """Above its high watermark no consumer has got it. The high watermark on a disk is old, and without one it is 0."""
     own = {} if high_watermark is None else {"replicated": high_watermark}
     crashed = replica(tmp_path / "1", "log\n0: a=1 b=1 c=1\n3: x=1 y=1", **own)
@@ -112,7 +117,7 @@ def test_what_a_crashed_leader_had_written(tmp_path: Path, high_watermark: int |
     for findings in compared(crashed, leader):
         assert [(each.kind, each.replicas, each.offsets) for each in findings] == [(kind, (0,), (3,))]
     ran = kcompact("compare", "--before-start", "--json", tmp_path / "1", tmp_path / "2")
-    expected = ("keep", 0) if kind is Kind.UNREPLICATED_TAIL else ("decide", 9)
+    expected = ("keep", 0) if kind is DifferenceKind.UNREPLICATED_TAIL else ("decide", 9)
     assert (ran.json["before_start"][0]["action"], ran.code) == expected
 
 
@@ -129,7 +134,7 @@ def test_a_record_below_a_log_start_fills_no_hole(tmp_path: Path) -> None:
     ]
     for findings in compared(*directories):
         (found,) = findings
-        assert (found.kind, found.replicas, found.right) == (Kind.PRESENT_IN_ONE, (1,), None)
+        assert (found.kind, found.replicas, found.right) == (DifferenceKind.PRESENT_IN_ONE, (1,), None)
     # Each of the others could be the one that has lost the key.
     for number, action in ((0, "decide"), (1, "decide"), (2, "decide")):
         paths = sorted((tmp_path / str(each) for each in range(3)), key=lambda each: each.name != str(number))

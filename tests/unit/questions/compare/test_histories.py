@@ -9,7 +9,7 @@ import pytest
 
 from kcompact.format.names import log_name
 from kcompact.questions.compare.before_start import Action, actions_before_start
-from kcompact.questions.compare.findings import Certainty, Kind
+from kcompact.questions.compare.findings import Certainty, DifferenceKind
 from tests.support.replica_logs import answer, written
 
 KEEP, DECIDE, MOVE = Action.KEEP, Action.DECIDE, Action.MOVE_AWAY
@@ -22,7 +22,7 @@ class History:
 
     logs: tuple[str, ...]
     rotten: dict[int, int] = field(default_factory=dict)
-    told: tuple[tuple[Kind, tuple[int, ...], Certainty, tuple[int, ...] | None], ...]
+    told: tuple[tuple[DifferenceKind, tuple[int, ...], Certainty, tuple[int, ...] | None], ...]
     """Kind, replicas, certainty, right."""
     actions: tuple[Action, ...]
 
@@ -76,7 +76,7 @@ HISTORIES = {
     },
     "the-fork-is-below-the-first-record-of-the-new-leader": History(
         logs=(NEW_LEADER, f"log hw=2\n{COMMON} x=2(leader=1) " + " ".join(f"k{each}=1(leader=1)" for each in range(5))),
-        told=((Kind.UNREPLICATED_TAIL, (1,), PROVEN, None),),
+        told=((DifferenceKind.UNREPLICATED_TAIL, (1,), PROVEN, None),),
         actions=(KEEP, KEEP),
     ),
     "the-common-epoch-was-cleaned-away": History(
@@ -86,46 +86,46 @@ HISTORIES = {
             + " ".join(f"p={each}(leader=0)" for each in range(3, 7))
             + " q=2(leader=0)",
         ),
-        told=((Kind.UNREPLICATED_TAIL, (1,), PROVEN, None),),
+        told=((DifferenceKind.UNREPLICATED_TAIL, (1,), PROVEN, None),),
         actions=(KEEP, KEEP),
     ),
     # By its high watermark x=2 was committed. So a new leader without it has lost it.
     "a-committed-record-that-the-new-leader-lacks": History(
         logs=(NEW_LEADER, f"log hw=3\n{COMMON} x=2(leader=2)"),
-        told=((Kind.STALE_VALUE, (0,), PROVEN, None),),
+        told=((DifferenceKind.STALE_VALUE, (0,), PROVEN, None),),
         actions=(MOVE, KEEP),
     ),
     # Replica 3 missed the ABORT at 16. The COMMIT at 25 of the same producer makes k=2 look committed there.
     "most-have-had-an-abort": History(
         logs=(ENDED, ENDED, ENDED, MISSED_ABORT),
-        told=tuple((Kind.STALE_VALUE, (number,), UNDECIDED, None) for number in range(3)),
+        told=tuple((DifferenceKind.STALE_VALUE, (number,), UNDECIDED, None) for number in range(3)),
         actions=(DECIDE,) * 4,
     ),
     "most-have-a-committed-record": History(
         logs=(ENDED, MISSED_ABORT, MISSED_ABORT, MISSED_ABORT),
-        told=((Kind.STALE_VALUE, (0,), LIKELY, None),),
+        told=((DifferenceKind.STALE_VALUE, (0,), LIKELY, None),),
         actions=(MOVE, KEEP, KEEP, KEEP),
     ),
     # k: a tombstone at 3, a value at 10, a tombstone at 15 that has expired.
     "deleted-twice-and-one-is-behind": History(
         logs=("0: p=1\n1: q=1@40", "0: p=1 k=~@3\n4: q=1@40", "0: p=1 k=~@3 k=2@10 z=1@12"),
-        told=((Kind.BEHIND_WILL_RESURRECT, (2,), LIKELY, None),),
+        told=((DifferenceKind.BEHIND_WILL_RESURRECT, (2,), LIKELY, None),),
         actions=(DECIDE, DECIDE, MOVE),
     ),
     "deleted-twice-and-one-has-missed-it": History(
         logs=("0: p=1\n1: q=1@40", "0: p=1 k=~@3\n4: q=1@40", "0: p=1 k=~@3 k=2@10\n11: q=1@40"),
-        told=((Kind.PRESENT_IN_ONE, (2,), LIKELY, None),),
+        told=((DifferenceKind.PRESENT_IN_ONE, (2,), LIKELY, None),),
         actions=(DECIDE, DECIDE, DECIDE),
     ),
     "a-value-lost-above-a-tombstone": History(
         logs=("0: k=~ a=1 k=2 q=1", "0: k=~ a=1 q=1@3"),
-        told=((Kind.LOST_KEY, (1,), PROVEN, (0,)),),
+        told=((DifferenceKind.LOST_KEY, (1,), PROVEN, (0,)),),
         actions=(KEEP, MOVE),
     ),
     # The .txnindex was lost, so a cleaner took the data for committed, and dropped the ABORT marker.
     "aborted-data-without-a-marker": History(
         logs=(WITHOUT_MARKER, CLEANED, CLEANED),
-        told=((Kind.ABORTED_SERVED, (0,), PROVEN, None),),
+        told=((DifferenceKind.ABORTED_SERVED, (0,), PROVEN, None),),
         actions=(MOVE, KEEP, KEEP),
     ),
     "aborted-data-below-the-log-start": History(
@@ -137,20 +137,23 @@ HISTORIES = {
             "0: x=1(leader=1) k=1(leader=1) z=1(leader=1)\n3: k=3(leader=3) z=2(leader=3)",
             "0: x=1(leader=1)\n2: z=1(leader=1) k=2(leader=2) q=2(leader=2)",
         ),
-        told=((Kind.DIVERGED_EPOCH, (1,), PROVEN, None),),
+        told=((DifferenceKind.DIVERGED_EPOCH, (1,), PROVEN, None),),
         actions=(KEEP, DECIDE),
     ),
     # Replica 2 has k in a batch that cannot be read: it does not count among those without k.
     "one-of-three-is-damaged": History(
         logs=("0: p=1\n2: q=1@40", "0: p=1 k=2\n2: q=1@40", "0: p=1\n1: k=2\n2: q=1@40"),
         rotten={2: 1},
-        told=((Kind.CORRUPT_COPY, (2,), PROVEN, None), (Kind.PRESENT_IN_ONE, (1,), UNDECIDED, None)),
+        told=(
+            (DifferenceKind.CORRUPT_COPY, (2,), PROVEN, None),
+            (DifferenceKind.PRESENT_IN_ONE, (1,), UNDECIDED, None),
+        ),
         actions=(DECIDE, DECIDE, MOVE),
     ),
     # Replicas 0 and 1 may have lost k together.
     "the-only-holder-is-behind": History(
         logs=("0: p=1 z=1@12\n13: q=1@40", "0: p=1 z=1@12\n13: q=1@40", "0: p=1 k=2 z=1@12"),
-        told=((Kind.BEHIND_WILL_RESURRECT, (2,), LIKELY, None),),
+        told=((DifferenceKind.BEHIND_WILL_RESURRECT, (2,), LIKELY, None),),
         actions=(DECIDE, DECIDE, MOVE),
     ),
     # When replica 2 fetches, its log start becomes 10, so k at 5 is never served.
@@ -163,13 +166,16 @@ HISTORIES = {
     "a-damaged-one-is-not-said-to-be-right": History(
         logs=("0: k=1 z=1\n2: q=1@40", "0: k=1 z=1 k=~@5\n6: q=1@40", "0: k=1\n1: z=1\n2: q=1@40"),
         rotten={2: 0},
-        told=((Kind.CORRUPT_COPY, (2,), PROVEN, None), (Kind.RESURRECTED_KEY, (0,), PROVEN, (1,))),
+        told=((DifferenceKind.CORRUPT_COPY, (2,), PROVEN, None), (DifferenceKind.RESURRECTED_KEY, (0,), PROVEN, (1,))),
         actions=(MOVE, KEEP, MOVE),
     ),
     # k5 is lacked by two, k50 by one: replica 2 ends below it.
     "each-key-has-its-own-majority": History(
         logs=("0: p=1\n2: z=1@29\n30: q=1@60", "0: p=1 k5=1@5 z=1@29 k50=1@50\n51: q=1@60", "0: p=1 z=1@29\n30:"),
-        told=((Kind.PRESENT_IN_ONE, (1,), LIKELY, None), (Kind.PRESENT_IN_ONE, (1,), UNDECIDED, None)),
+        told=(
+            (DifferenceKind.PRESENT_IN_ONE, (1,), LIKELY, None),
+            (DifferenceKind.PRESENT_IN_ONE, (1,), UNDECIDED, None),
+        ),
         actions=(DECIDE, DECIDE, DECIDE),
     ),
 }

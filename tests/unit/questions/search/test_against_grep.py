@@ -21,7 +21,7 @@ import zstandard
 from kcompact.format.batch import HEADER_BYTES, Record, build, read_header, sealed
 from kcompact.format.codec import Codec, compress
 from kcompact.questions.search.keys import named_keys
-from kcompact.questions.search.statement import Outcome, listed, search
+from kcompact.questions.search.statement import SearchOutcome, listed, search
 from tests.support.log_writer import DEFAULT_TIME
 from tests.support.mutants import any_damage, legacy_entry
 from tests.support.parameters import one_in
@@ -164,5 +164,5 @@ def test_no_key_is_absent_that_a_file_shows(tmp_path: Path, seed: int) -> None:
             memory_bytes=1 << 26,
         )
         for key, found in zip((KEY, CROSSING), statement.keys, strict=True):
-            if found.outcome is Outcome.ABSENT:
+            if found.outcome is SearchOutcome.ABSENT:
                 assert not any(key in piece for piece in shown(data)), (key, data.hex())

@@ -20,7 +20,7 @@ from kcompact.format.codec import Codec, compress, decompress
 from kcompact.format.legacy import PREFIX_BYTES, read_entries
 from kcompact.questions.search.findings import Place
 from kcompact.questions.search.keys import named_keys
-from kcompact.questions.search.statement import Outcome, Statement, listed, search
+from kcompact.questions.search.statement import SearchOutcome, Statement, listed, search
 from kcompact.swap.replace import replace_segments
 from tests.support.command_line import clean, partition
 from tests.support.log_writer import DEFAULT_TIME
@@ -47,7 +47,7 @@ def searched(path: Path, *keys: bytes, memory_bytes: int = 1 << 26) -> Statement
     )
 
 
-def outcome(path: Path, *keys: bytes) -> Outcome:
+def outcome(path: Path, *keys: bytes) -> SearchOutcome:
     return searched(path, *keys).keys[0].outcome
 
 
@@ -110,7 +110,7 @@ def test_a_planted_key_is_found(tmp_path: Path, seed: int) -> None:
     simulated = random_partition(tmp_path / "brokers", seed, outages=True, forks=True, steps=30)
     simulated.directories()
     logs = tmp_path / "brokers"
-    assert outcome(logs) is Outcome.ABSENT, searched(logs).not_proven
+    assert outcome(logs) is SearchOutcome.ABSENT, searched(logs).not_proven
     for place in FIELDS:
         home = chance.choice(HOMES)
         file = simulated.replicas[0].path / home
@@ -122,12 +122,12 @@ def test_a_planted_key_is_found(tmp_path: Path, seed: int) -> None:
         file.write_bytes(before + data if is_in_the_middle else data)
         many = chance.random() < 0.5
         (found, *others) = searched(logs, KEY, *(OTHERS if many else ())).keys
-        expected = Outcome.TOMBSTONE_ONLY if place == "tombstone" else Outcome.PRESENT
+        expected = SearchOutcome.TOMBSTONE_ONLY if place == "tombstone" else SearchOutcome.PRESENT
         assert (found.outcome, found.hits) == (expected, {Place(place): 1}), (place, home)
         assert found.places[0].file == file
-        assert {each.outcome for each in others} <= {Outcome.ABSENT}
+        assert {each.outcome for each in others} <= {SearchOutcome.ABSENT}
         file.unlink()
-    assert outcome(logs) is Outcome.ABSENT
+    assert outcome(logs) is SearchOutcome.ABSENT
 
 
 @pytest.mark.parametrize("place", FIELDS)
@@ -145,7 +145,7 @@ def test_damage_never_makes_a_key_absent(tmp_path: Path, seed: int, place: str) 
         file.write_bytes(damaged)
         if may_be_without_key(damaged):
             continue
-        assert outcome(tmp_path) in (Outcome.PRESENT, Outcome.NOT_PROVEN), damaged.hex()
+        assert outcome(tmp_path) in (SearchOutcome.PRESENT, SearchOutcome.NOT_PROVEN), damaged.hex()
 
 
 def may_be_without_key(data: bytes) -> bool:
@@ -176,7 +176,7 @@ def test_what_still_inflates_of_a_damaged_batch_is_searched(tmp_path: Path, code
     file.write_bytes(data)
     (found,) = searched(tmp_path).keys
     # A codec may leave short fields as they are, so the key can be in the compressed bytes too.
-    assert (found.outcome, set(found.hits)) == (Outcome.PRESENT, {Place.IN_BYTES})
+    assert (found.outcome, set(found.hits)) == (SearchOutcome.PRESENT, {Place.IN_BYTES})
     assert 0 in {hit.position for hit in found.places}
 
 
@@ -189,7 +189,7 @@ def test_what_still_inflates_of_a_damaged_old_batch_is_searched(tmp_path: Path, 
     file = tmp_path / "orders-0" / LOG
     file.parent.mkdir()
     file.write_bytes(data)
-    assert outcome(tmp_path) is Outcome.PRESENT
+    assert outcome(tmp_path) is SearchOutcome.PRESENT
 
 
 def test_a_torn_batch_is_searched_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_a_torn_batch_is_searched_as_far_as_it_goes(tmp_path: Path) -> None:
     for codec in Codec:
         data = build(records, codec=codec)
         file.write_bytes(data[: len(data) * 3 // 4])
-        assert outcome(tmp_path) is Outcome.PRESENT, codec
+        assert outcome(tmp_path) is SearchOutcome.PRESENT, codec
         file.write_bytes(build([Record(0, DEFAULT_TIME, b"k", b"v")]) + data[:61])
-        assert outcome(tmp_path) is Outcome.NOT_PROVEN, codec
+        assert outcome(tmp_path) is SearchOutcome.NOT_PROVEN, codec
 
 
 @pytest.mark.parametrize("size_bytes", [1 << 27, pytest.param(1 << 30, marks=pytest.mark.slow)])
@@ -214,9 +214,9 @@ def test_reserved_space_hides_nothing(tmp_path: Path, size_bytes: int) -> None:
     file.write_bytes(batch)
     with file.open("r+b") as opened:
         opened.truncate(size_bytes)  # A hole.
-    assert outcome(tmp_path) is Outcome.ABSENT
+    assert outcome(tmp_path) is SearchOutcome.ABSENT
     file.write_bytes(batch + bytes(100) + build([Record(5, DEFAULT_TIME, b"k", b"v")]))
-    assert outcome(tmp_path) is Outcome.NOT_PROVEN
+    assert outcome(tmp_path) is SearchOutcome.NOT_PROVEN
 
 
 def test_a_batch_that_is_too_large_is_not_proven(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_a_batch_that_is_too_large_is_not_proven(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(build([Record(0, DEFAULT_TIME, b"k", bytes(4 << 20) + KEY)], codec=Codec.GZIP))
     statement = searched(tmp_path, memory_bytes=1 << 20)
-    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     assert "memory" in statement.not_proven[0].problem or "inflates" in statement.not_proven[0].problem
-    assert outcome(tmp_path) is Outcome.PRESENT
+    assert outcome(tmp_path) is SearchOutcome.PRESENT
 
 
 def test_every_state_of_a_cleaning_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_every_state_of_a_cleaning_is_read_whole(tmp_path: Path, monkeypatch: py
     for state in [*states, tmp_path / "logs", tmp_path / "kept"]:
         statement = searched(state)
         assert not statement.not_proven, [(file.path, file.problem) for file in statement.not_proven]
-        assert statement.keys[0].outcome is Outcome.PRESENT
+        assert statement.keys[0].outcome is SearchOutcome.PRESENT
     kept = searched(tmp_path / "kept").keys[0]
     assert kept.hits == {Place.KEY: 2}
     assert searched(tmp_path).keys[0].hits[Place.KEY] > 2
@@ -331,9 +331,9 @@ def occurrences(field: bytes | None, key: bytes) -> int:
     return sum(field.startswith(key, at) for at in range(len(field))) if field and key in field else 0
 
 
-@pytest.mark.parametrize(("lost", "expected"), [(0, Outcome.PRESENT), (1, Outcome.NOT_PROVEN)])
+@pytest.mark.parametrize(("lost", "expected"), [(0, SearchOutcome.PRESENT), (1, SearchOutcome.NOT_PROVEN)])
 def test_what_a_failing_disk_gives_back_is_searched(
-    tmp_path: Path, lost: int, expected: Outcome, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lost: int, expected: SearchOutcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = [build([Record(0, DEFAULT_TIME, b"k", bytes(99_000))]), build([FIELDS["key"](1)], codec=Codec.LZ4)]
     file = tmp_path / "orders-0" / LOG

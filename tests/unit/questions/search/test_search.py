@@ -19,7 +19,7 @@ import pytest
 from kcompact.questions.search.files import FoundFile
 from kcompact.questions.search.findings import Place
 from kcompact.questions.search.keys import named_keys
-from kcompact.questions.search.statement import Outcome, Statement, listed, search
+from kcompact.questions.search.statement import SearchOutcome, Statement, listed, search
 from tests.support import log_dsl, log_writer
 
 KEY = b"customer-17"
@@ -49,7 +49,7 @@ def searched(
     )
 
 
-def outcome(*paths: Path, key: bytes = KEY) -> tuple[Outcome, dict[Place, int]]:
+def outcome(*paths: Path, key: bytes = KEY) -> tuple[SearchOutcome, dict[Place, int]]:
     (found,) = searched(*paths, key=key).keys
     return found.outcome, found.hits
 
@@ -63,15 +63,15 @@ def written(tmp_path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("records", "places", "expected"),
     [
-        ("customer-17=a", {Place.KEY: 1}, Outcome.PRESENT),
-        ("customer-17=~", {Place.TOMBSTONE: 1}, Outcome.TOMBSTONE_ONLY),
-        ("customer-17=a customer-17=~", {Place.KEY: 1, Place.TOMBSTONE: 1}, Outcome.PRESENT),
-        ("customer-170=a", {Place.IN_KEY: 1}, Outcome.PRESENT),
-        ("other=of-customer-17", {Place.IN_VALUE: 1}, Outcome.PRESENT),
-        ("other=a customer-1=7", {}, Outcome.ABSENT),
+        ("customer-17=a", {Place.KEY: 1}, SearchOutcome.PRESENT),
+        ("customer-17=~", {Place.TOMBSTONE: 1}, SearchOutcome.TOMBSTONE_ONLY),
+        ("customer-17=a customer-17=~", {Place.KEY: 1, Place.TOMBSTONE: 1}, SearchOutcome.PRESENT),
+        ("customer-170=a", {Place.IN_KEY: 1}, SearchOutcome.PRESENT),
+        ("other=of-customer-17", {Place.IN_VALUE: 1}, SearchOutcome.PRESENT),
+        ("other=a customer-1=7", {}, SearchOutcome.ABSENT),
     ],
 )
-def test_records(tmp_path: Path, codec: str, records: str, places: dict[Place, int], expected: Outcome) -> None:
+def test_records(tmp_path: Path, codec: str, records: str, places: dict[Place, int], expected: SearchOutcome) -> None:
     assert outcome(written(tmp_path, f"log\n0: [{records}]({codec})\n")) == (expected, places)
 
 
@@ -90,17 +90,17 @@ def test_records(tmp_path: Path, codec: str, records: str, places: dict[Place, i
 def test_every_file_with_batches_is_inflated(tmp_path: Path, name: str) -> None:
     log = written(tmp_path / "source", "log\n0: [customer-17=a](zstd)\n") / "orders-0" / "00000000000000000000.log"
     directory = written(tmp_path / "logs", OTHER)
-    assert outcome(directory) == (Outcome.ABSENT, {})
+    assert outcome(directory) == (SearchOutcome.ABSENT, {})
     (directory / name).parent.mkdir(parents=True, exist_ok=True)
     (directory / name).write_bytes(log.read_bytes())
-    assert outcome(directory) == (Outcome.PRESENT, {Place.KEY: 1})
+    assert outcome(directory) == (SearchOutcome.PRESENT, {Place.KEY: 1})
 
 
 def test_bytes_that_are_no_records(tmp_path: Path) -> None:
     directory = written(tmp_path, OTHER)
     file = directory / "orders-0" / "00000000000000000000.log"
     file.write_bytes(file.read_bytes() + b"torn " + KEY)
-    assert outcome(directory) == (Outcome.PRESENT, {Place.IN_BYTES: 1})
+    assert outcome(directory) == (SearchOutcome.PRESENT, {Place.IN_BYTES: 1})
 
 
 @pytest.mark.parametrize("damage", ["a damaged batch", "an unknown file", "a link", "a pipe", "a socket"])
@@ -123,7 +123,7 @@ def test_what_may_be_hidden_is_not_absent(tmp_path: Path, damage: str, monkeypat
             os.chdir(directory)  # The path of a socket is short.
             bound.bind("socket")
     statement = searched(directory)
-    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     assert len(statement.not_proven) == 1
     assert statement.exit_code == 10
 
@@ -145,7 +145,7 @@ def test_a_key_across_two_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "orders-0").mkdir()
     for before in range(20):
         (tmp_path / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"x" * before + KEY + b"y" * 9)
-        assert outcome(tmp_path) == (Outcome.PRESENT, {Place.IN_BYTES: 1})
+        assert outcome(tmp_path) == (SearchOutcome.PRESENT, {Place.IN_BYTES: 1})
 
 
 def test_records_of_a_file_that_is_read_in_pieces_are_found_once(
@@ -194,7 +194,7 @@ def test_a_file_that_changes_is_not_proven(tmp_path: Path, change: Callable[[Pat
             change(log)
 
     statement = searched(directory, advance=advance)
-    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     assert [file.problem for file in statement.not_proven] == [problem]
 
 
@@ -203,7 +203,7 @@ def test_a_file_that_is_gone_before_it_is_read(tmp_path: Path) -> None:
     files = listed([directory])
     (directory / "orders-0" / "00000000000000000000.log").unlink()
     statement = searched(directory, files=files)
-    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     (gone,) = statement.not_proven
     assert "No such file" in gone.problem
     assert gone.sha256 == ""
@@ -222,20 +222,20 @@ def test_a_directory_that_may_not_be_listed(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "scandir", refused)  # Root may list everything.
     statement = searched(directory)
-    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     assert [(file.path, file.problem) for file in statement.not_proven] == [(closed, "Permission denied")]
 
 
 def test_an_exact_search_doubts_only_what_shows_the_key_outside_of_records(tmp_path: Path) -> None:
     directory = written(tmp_path, "log\n0: [customer-170=a in-value=of-customer-17]\n")
-    assert searched(directory).keys[0].outcome is Outcome.PRESENT
+    assert searched(directory).keys[0].outcome is SearchOutcome.PRESENT
     (found,) = searched(directory, is_exact=True).keys
-    assert (found.outcome, found.hits) == (Outcome.ABSENT, {Place.IN_KEY: 1, Place.IN_VALUE: 1})
+    assert (found.outcome, found.hits) == (SearchOutcome.ABSENT, {Place.IN_KEY: 1, Place.IN_VALUE: 1})
     (directory / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n17 17\n")
-    assert searched(directory, is_exact=True).keys[0].outcome is Outcome.ABSENT
+    assert searched(directory, is_exact=True).keys[0].outcome is SearchOutcome.ABSENT
     (directory / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\ncustomer-17 17\n")
     statement = searched(directory, is_exact=True)
-    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     assert [file.path.name for file in statement.not_proven] == ["leader-epoch-checkpoint"]
 
 
@@ -243,10 +243,10 @@ def test_an_exact_search_doubts_only_what_shows_the_key_outside_of_records(tmp_p
 def test_a_compressed_file_is_unknown_whatever_its_name_is(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     directory = written(tmp_path, OTHER)
     file = directory / "orders-0" / "00000000000000000000.index"
-    assert outcome(directory)[0] is Outcome.ABSENT
+    assert outcome(directory)[0] is SearchOutcome.ABSENT
     file.write_bytes(pack(KEY * 9))
     statement = searched(directory)
-    assert statement.keys[0].outcome is Outcome.NOT_PROVEN
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     assert [each.path for each in statement.not_proven] == [file]
 
 
@@ -290,6 +290,6 @@ def test_deep_directories(tmp_path: Path) -> None:
             inside = inside / "d"
             inside.mkdir()
         (inside / "leader-epoch-checkpoint").write_bytes(KEY)
-        assert outcome(directory) == (Outcome.PRESENT, {Place.IN_BYTES: 1})
+        assert outcome(directory) == (SearchOutcome.PRESENT, {Place.IN_BYTES: 1})
     finally:
         subprocess.run(["rm", "-r", deep], check=True)  # Python and pytest cannot remove so deep a tree.
