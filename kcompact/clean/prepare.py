@@ -39,24 +39,13 @@ from kcompact.clean.verify_input import (
 from kcompact.errors import BatchTooLargeError, CorruptDataError
 from kcompact.format.block import Bytes, clear_rows, head
 from kcompact.format.index import AbortedTxn
-from kcompact.format.limits import batch_memory_bytes
-from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import Column
 from kcompact.log.producer_state import last_records
 from kcompact.log.transactions import PackedTable, PackedTables
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.stages.executor import Executor
 from kcompact.stages.job import Split
-from kcompact.stages.sizing import (
-    MIN_BUCKET_BYTES,
-    SPLIT_BYTES,
-    TASK_BYTES,
-    keys_bytes_of,
-    most_records,
-    split_bytes_of,
-    task_count,
-    workers_for,
-)
+from kcompact.stages.sizing import SPLIT_BYTES, TASK_BYTES, Sizing, most_records
 from kcompact.stages.splits import balanced
 from kcompact.values import dataclass
 
@@ -131,20 +120,24 @@ def prepare_clean(
     Raises CorruptDataError, UnsupportedError, BatchTooLargeError, StorageError.
     """
     tuning = tuning or Tuning()
-    budget_bytes = tuning.memory_bytes or default_memory_bytes()
-    split_bytes = _split_bytes(plan, tuning, budget_bytes // executor.parallelism, max_bytes_per_second)
+    most_split_bytes = tuning.split_bytes
+    if max_bytes_per_second is not None:
+        most_split_bytes = min(most_split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
+    files = ((plan.log.file(segment.log_name), segment.size_bytes) for segment in plan.segments)
+    sizing = Sizing(executor, tuning.memory_bytes, files, most_split_bytes=most_split_bytes)
     verify_index_ends(plan)
     verify_replayed(plan)
     try:
         splits = number_splits(
-            plan, split_bytes, batch_memory_bytes(budget_bytes), on_other_machines=executor.is_on_other_machines
+            plan, sizing.split_bytes, sizing.most_batch_bytes, on_other_machines=executor.is_on_other_machines
         )
     except CorruptDataError as problem:
         raise damage_behind(problem, plan) from None
-    all_splits = chain.from_iterable(splits.values())
-    workers = workers_for(all_splits, split_bytes, batch_memory_bytes(budget_bytes), executor.parallelism)
-    keys_bytes, bucket_count = _key_memory(plan, budget_bytes, executor.parallelism)
+    sizing.fit(chain.from_iterable(splits.values()))
+    size_bytes = sum(segment.size_bytes for segment in plan.segments)
+    offsets = sum(plan.log.end_of(segment) - segment.base_offset for segment in plan.segments)
     job = CleanJob(
+        **sizing.of_keys(most_records(offsets, size_bytes) * KEY_BYTES),
         directory=str(plan.log.directory),
         first_dirty_offset=plan.first_dirty_offset,
         upper_bound_offset=plan.first_uncleanable_offset,
@@ -155,24 +148,21 @@ def prepare_clean(
         last_records=last_records(plan.producers),
         # Each run has a new hash key, so no producer can write records whose key hashes collide.
         hash_key=secrets.token_bytes(16),
-        bucket_count=tuning.bucket_count or bucket_count,
-        keys_bytes=keys_bytes,
-        memory_bytes=batch_memory_bytes(budget_bytes, workers),
-        workers=workers,
         max_bytes_per_second=max_bytes_per_second,
         release=plan.config.release,
         held_back_from_offset=plan.held_back_from_offset,
     )
-    size_bytes = sum(segment.size_bytes for segment in plan.segments)
-    tasks = task_count(size_bytes, workers, tuning.task_bytes) if workers == executor.parallelism else workers
+    if tuning.bucket_count:
+        job = replace(job, bucket_count=tuning.bucket_count)
+    tasks = sizing.task_count(size_bytes, tuning.task_bytes) if sizing.is_for_all else sizing.workers
     tasks = min(tasks, max(1, size_bytes // min(LEAST_TASK_BYTES, tuning.split_bytes)))
     known = _aborted_and_decisions(plan)
     try:
         return _prepared(plan, executor, job, splits, tasks, *known)
     except BatchTooLargeError:
-        if workers == 1:
+        if not sizing.has_more_alone():
             raise
-        alone = replace(job, memory_bytes=batch_memory_bytes(budget_bytes), workers=1)
+        alone = replace(job, memory_bytes=sizing.batch_bytes, workers=1)
         return _prepared(plan, executor, alone, splits, 1, *known)
 
 
@@ -253,26 +243,6 @@ def survivors_of(
     latest = sum(map(count_bits, survivors.values()))
     check_reduction(plan.log.directory, reduced, latest_in_tasks=latest_in_tasks, latest=latest)
     return survivors, sum(bucket.map_keys for bucket in reduced)
-
-
-def _split_bytes(plan: CleanPlan, tuning: Tuning, worker_bytes: int, max_bytes_per_second: int | None) -> int:
-    files = ((plan.log.file(segment.log_name), segment.size_bytes) for segment in plan.segments)
-    split_bytes = split_bytes_of(files, worker_bytes, tuning.split_bytes)
-    if max_bytes_per_second is None:
-        return split_bytes
-    return min(split_bytes, max(1, max_bytes_per_second // 8))  # Small steps keep the rate even.
-
-
-def _key_memory(plan: CleanPlan, budget_bytes: int, parallelism: int) -> tuple[int, int]:
-    """Return how many bytes of keys a task may hold, and the number of buckets that keeps every bucket below that."""
-    keys_bytes = keys_bytes_of(budget_bytes, parallelism)
-    offsets = sum(plan.log.end_of(segment) - segment.base_offset for segment in plan.segments)
-    records = most_records(offsets, sum(segment.size_bytes for segment in plan.segments))
-    bucket_count = max(1, -(-records * KEY_BYTES // keys_bytes))
-    # Every worker gets a bucket to reduce, unless there is very little to reduce.
-    if records * KEY_BYTES >= MIN_BUCKET_BYTES:
-        bucket_count = max(bucket_count, parallelism)
-    return keys_bytes, bucket_count
 
 
 def _parts(

@@ -81,7 +81,7 @@ def test_neither_order_nor_sizes_change_a_finding(
     logs = logs_of(random_partition(tmp_path, 200 + seed, outages=True, forks=True))
     expected = normalized(findings_of(compared(logs)), range(len(logs)))
     assert expected or seed < 9
-    monkeypatch.setattr("kcompact.questions.compare.comparison.LEAST_KEYS_BYTES", 600)
+    monkeypatch.setattr("kcompact.stages.sizing.LEAST_TABLES_BYTES", 600)
     for split_bytes, memory_bytes in ((200, None), (1000, 1)):
         order = random.Random(seed).sample(range(len(logs)), len(logs))
         found = findings_of(compared([logs[number] for number in order], split_bytes, memory_bytes))

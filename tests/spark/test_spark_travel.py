@@ -22,6 +22,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from tests.support.command_line import digest
 from tests.support.disk_in_memory import disk_in_memory
+from tests.support.jobs import limit_keys
 from tests.support.spark_runs import SPARK
 
 pytestmark = SPARK
@@ -94,7 +95,7 @@ def test_a_reducing_task_finds_an_altered_file(
         path.write_bytes(path.read_bytes()[:-1] + b"\x55")
         return results
 
-    monkeypatch.setattr("kcompact.clean.prepare._key_memory", lambda *_: (1_000, 3))
+    limit_keys(monkeypatch, keys_bytes=1_000, buckets=3)
     with pytest.raises(ScratchDamagedError):
         prepare_clean(plan, Sabotaged(sc=on_spark.sc, stage="scan", alter=flip), tuning=Tuning(split_bytes=10_000))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kcompact.clean.job import CleanJob
+from kcompact.stages.sizing import Sizing
 
 JOB = CleanJob(
     directory="",
@@ -17,3 +20,9 @@ JOB = CleanJob(
     bucket_count=1,
 )
 """Tests replace the fields that matter to them: `replace(JOB, now_ms=NOW)`."""
+
+
+def limit_keys(monkeypatch: pytest.MonkeyPatch, *, keys_bytes: int, buckets: int) -> None:
+    """Let each task hold so few bytes of keys, whatever memory there is."""
+    monkeypatch.setattr(Sizing, "_keys_bytes", lambda *_: keys_bytes)
+    monkeypatch.setattr(Sizing, "_bucket_count", lambda *_: buckets)

@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from kcompact.errors import CorruptBatchError, CorruptDataError
-from kcompact.format.limits import batch_memory_bytes
 from kcompact.format.names import Suffix, parse_file_name
-from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import KEY_COLUMNS, Column, Mask, Table
 from kcompact.kernels import columns as c
 from kcompact.log.directory import PartitionLog
@@ -29,10 +27,10 @@ from kcompact.questions.compare.replica import Replica, files_of
 from kcompact.questions.compare.scan import ComparedRange, Damaged, Offsets
 from kcompact.questions.compare.splits import aligned_splits, position_of
 from kcompact.questions.compare.transactions import WrongTransaction, without_marker, wrong_transactions
-from kcompact.questions.keys.rows import LEAST_KEYS_BYTES, ROW_BYTES, bucket_count_of, table_bytes_of
+from kcompact.questions.keys.rows import ROW_BYTES
 from kcompact.stages.executor import Executor
 from kcompact.stages.job import Split
-from kcompact.stages.sizing import keys_bytes_of, most_records, split_bytes_of, task_count
+from kcompact.stages.sizing import SPLIT_BYTES, Sizing, most_records
 from kcompact.stages.splits import balanced
 from kcompact.values import dataclass
 
@@ -162,29 +160,21 @@ class _Reading:
     ) -> None:
         logs = [each.log for each in replicas]
         self._replicas, self._lines, self._executor = replicas, tuple(lines), executor
-        budget_bytes = memory_bytes or default_memory_bytes()
-        workers = max(1, executor.parallelism)
         files = [file for log in logs for file in files_of(log)]
-        split_bytes = split_bytes or split_bytes_of(files, budget_bytes // (workers * len(logs)))
+        sizing = self._sizing = Sizing(
+            executor, memory_bytes, files, logs=len(logs), most_split_bytes=split_bytes or SPLIT_BYTES
+        )
         end_offset = max(log.log_end_offset for log in logs)
         fork_offsets = [line.end_offset for line in lines]
         bounds = {offset for log in logs for offset in (log.log_start_offset, log.log_end_offset)}
         bounds |= {each.known_offset for each in replicas}
         self._bands = tuple(sorted(each for each in {*bounds, *fork_offsets, end_offset} if 0 < each <= end_offset))
-        batch_bytes = batch_memory_bytes(budget_bytes, workers * len(logs))
         self._aligned = aligned_splits(
-            logs, *_not_committed(replicas, fork_offsets), split_bytes, batch_bytes, cuts=fork_offsets
+            logs, *_not_committed(replicas, fork_offsets), sizing.split_bytes, sizing.batch_bytes, cuts=fork_offsets
         )
-        keys_bytes = keys_bytes_of(budget_bytes, workers, LEAST_KEYS_BYTES)
-        rows_bytes = sum(_most_rows(log) for log in logs) * ROW_BYTES * KEY_COLUMNS
-        table_bytes = table_bytes_of(rows_bytes, keys_bytes)
         self._job = CompareJob(
+            **sizing.of_tables(sum(map(_most_rows, logs)) * ROW_BYTES * KEY_COLUMNS),
             hash_key=secrets.token_bytes(16),
-            bucket_count=bucket_count_of(rows_bytes, table_bytes),
-            keys_bytes=keys_bytes,
-            memory_bytes=batch_bytes,
-            workers=workers,
-            table_bytes=table_bytes,
             replicas=tuple(
                 ComparedLog(
                     log.log_start_offset,
@@ -214,7 +204,7 @@ class _Reading:
         job = replace(self._job, replicas=tuple(logs))
         groups, ranges = self._aligned
         size_bytes = sum(split.size_bytes for group in groups for split in group)
-        count = task_count(size_bytes, job.workers)
+        count = self._sizing.task_count(size_bytes)
         tasks = balanced([list[Split](group) for group in groups if group], count, lambda split: split.size_bytes)
         scanned: list[ComparedRange] = []
         judged: Iterable[JudgedKeys] = ()

@@ -20,19 +20,18 @@ from kcompact.errors import (
     RefusedError,
     StorageError,
 )
-from kcompact.format.limits import batch_memory_bytes
-from kcompact.host.machine import default_memory_bytes
+from kcompact.kernels import KEY_COLUMNS
 from kcompact.log.transactions import PackedTables
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.questions.keys.counts import CountedKeys, CountOptions
 from kcompact.questions.keys.job import CountedLog, CountedSplit, KeysJob
 from kcompact.questions.keys.reduce import COUNTING, BucketRows
 from kcompact.questions.keys.result import result_of
-from kcompact.questions.keys.rows import LEAST_KEYS_BYTES, ROW_BYTES, bucket_count_of, table_bytes_of
+from kcompact.questions.keys.rows import ROW_BYTES
 from kcompact.questions.keys.state import LogState
 from kcompact.stages.executor import Executor
 from kcompact.stages.job import Split
-from kcompact.stages.sizing import keys_bytes_of, most_records, split_bytes_of, task_count, workers_for
+from kcompact.stages.sizing import SPLIT_BYTES, Sizing, most_records
 from kcompact.stages.splits import balanced
 
 
@@ -54,21 +53,21 @@ def count_keys(
     states = [LogState.of(plan) for plan in plans]
     failed: list[tuple[Path, KcompactError]] = []
     known: set[Path] = set()
-    workers: int | None = None
+    is_alone = False
     while True:
         try:
             for state in states:
                 if state.directory not in known and state.may_have_aborted():
                     state.learn(state.transactional_batches())
                 known.add(state.directory)
-            counting = _Counting(states, executor, options, workers, split_bytes)
+            counting = _Counting(states, executor, options, split_bytes, is_alone=is_alone)
             scanned, buckets = counting.run()
             news = [state.learn(counting.transactional(number, scanned)) for number, state in enumerate(states)]
             if not any(news):
                 return result_of(counting.job, states, counting.splits, scanned, buckets, failed)
         except BatchTooLargeError as problem:
-            if workers is None:
-                workers = 1  # There is more memory for a batch if only one is read at a time.
+            if not is_alone:
+                is_alone = True  # There is more memory for a batch if only one is read at a time.
                 continue
             _without(states, failed, problem)
         except KcompactError as problem:
@@ -99,44 +98,37 @@ class _Counting:
         states: Sequence[LogState],
         executor: Executor,
         options: CountOptions,
-        workers: int | None,
         split_bytes: int | None,
+        *,
+        is_alone: bool,
     ) -> None:
-        budget_bytes = options.memory_bytes or default_memory_bytes()
-        parallelism = workers or executor.parallelism
         self._executor = executor
         files = [file for state in states for file in state.files()]
-        split_bytes = split_bytes or split_bytes_of(files, budget_bytes // parallelism)
+        sizing = Sizing(executor, options.memory_bytes, files, most_split_bytes=split_bytes or SPLIT_BYTES)
         self.splits: dict[int, Split] = {}
         logs = []
         for state in states:
             start_offset = state.plan.log.log_start_offset
             logs.append(CountedLog(len(self.splits), start_offset, state.stable_offset))
             for split in state.splits(
-                split_bytes, batch_memory_bytes(budget_bytes), on_other_machines=executor.is_on_other_machines
+                sizing.split_bytes, sizing.most_batch_bytes, on_other_machines=executor.is_on_other_machines
             ):
                 self.splits[len(self.splits)] = replace(split, number=len(self.splits))
         all_splits = list(self.splits.values())
-        workers = workers or workers_for(all_splits, split_bytes, batch_memory_bytes(budget_bytes), parallelism)
-        keys_bytes = keys_bytes_of(budget_bytes, executor.parallelism, LEAST_KEYS_BYTES)
+        sizing.fit(all_splits)
+        if is_alone:
+            sizing.has_more_alone()
+        columns = KEY_COLUMNS + bool(options.separator)
         self.job = KeysJob(
+            **sizing.of_tables(_most_records(states) * ROW_BYTES * columns),
             logs=tuple(logs),
             now_ms=states[0].plan.now_ms if states else 0,
             older_than_ms=options.older_than_ms,
             separator=options.separator,
             top=options.top,
             hash_key=secrets.token_bytes(16),
-            bucket_count=1,
-            keys_bytes=keys_bytes,
-            memory_bytes=batch_memory_bytes(budget_bytes, workers),
-            workers=workers,
         )
-        rows_bytes = _rows_bytes(states, self.job)
-        table_bytes = table_bytes_of(rows_bytes, keys_bytes)
-        least = executor.parallelism if rows_bytes >= LEAST_KEYS_BYTES else 1
-        buckets = bucket_count_of(rows_bytes, table_bytes, least)
-        self.job = replace(self.job, table_bytes=table_bytes, bucket_count=buckets)
-        count = task_count(sum(size_bytes for _, size_bytes in files), workers)
+        count = sizing.task_count(sum(size_bytes for _, size_bytes in files))
         self._tasks = balanced([[split] for split in all_splits], count, lambda split: split.size_bytes)
 
     def run(self) -> tuple[list[CountedSplit], list[BucketRows]]:
@@ -151,10 +143,8 @@ class _Counting:
         return PackedTables(split.transactional for split in scanned if self.job.log_of(split.number) == log)
 
 
-def _rows_bytes(states: Sequence[LogState], job: KeysJob) -> int:
-    """Return how many bytes the rows of all records can have."""
+def _most_records(states: Sequence[LogState]) -> int:
     offsets = sum(
         state.plan.log.end_of(segment) - segment.base_offset for state in states for segment in state.segments
     )
-    records = most_records(offsets, sum(size_bytes for state in states for _, size_bytes in state.files()))
-    return records * ROW_BYTES * job.columns
+    return most_records(offsets, sum(size_bytes for state in states for _, size_bytes in state.files()))

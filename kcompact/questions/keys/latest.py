@@ -19,8 +19,6 @@ from kcompact.clean.offset_map import KEY_BYTES
 from kcompact.clean.prepare import survivors_of
 from kcompact.clean.scan import CLEANING
 from kcompact.errors import BatchTooLargeError, CorruptIndexError
-from kcompact.format.limits import batch_memory_bytes
-from kcompact.host.machine import default_memory_bytes
 from kcompact.kernels import BASE_OFFSET, Bytes, Column, Mask
 from kcompact.log.batch_headers import headers
 from kcompact.log.files import LogFile
@@ -29,7 +27,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.questions.keys.state import LogState
 from kcompact.stages.executor import Executor
 from kcompact.stages.job import Split
-from kcompact.stages.sizing import keys_bytes_of, most_records, split_bytes_of, workers_for
+from kcompact.stages.sizing import SPLIT_BYTES, Sizing, most_records
 from kcompact.stages.splits import balanced
 
 
@@ -83,32 +81,28 @@ def latest_records(
     """
     state = LogState.of(plan)
     state.learn(state.transactional_batches())
-    budget_bytes = memory_bytes or default_memory_bytes()
-    workers = executor.parallelism
+    sizing = Sizing(executor, memory_bytes, state.files(), most_split_bytes=split_bytes or SPLIT_BYTES)
     while True:
         try:
-            return _latest(state, executor, budget_bytes, workers, split_bytes)
+            return _latest(state, executor, sizing)
         except CorruptIndexError:
             if state.ignores_indexes:
                 raise
             state.ignores_indexes = True  # The log is read without it.
         except BatchTooLargeError:
-            if workers == 1:
+            if not sizing.has_more_alone():
                 raise
-            workers = 1  # There is more memory for a batch if only one is read at a time.
 
 
-def _latest(
-    state: LogState, executor: Executor, budget_bytes: int, workers: int, split_bytes: int | None
-) -> LatestRecords:
-    plan, memory_bytes = state.plan, batch_memory_bytes(budget_bytes)
-    split_bytes = split_bytes or split_bytes_of(state.files(), budget_bytes // workers)
-    splits = list(stable_splits(state.splits(split_bytes, memory_bytes, on_other_machines=False), state.stable_offset))
-    workers = workers_for(splits, split_bytes, memory_bytes, workers)
-    keys_bytes = keys_bytes_of(budget_bytes, executor.parallelism)
+def _latest(state: LogState, executor: Executor, sizing: Sizing) -> LatestRecords:
+    plan = state.plan
+    cut = state.splits(sizing.split_bytes, sizing.most_batch_bytes, on_other_machines=False)
+    splits = list(stable_splits(cut, state.stable_offset))
+    sizing.fit(splits)
     size_bytes = sum(split.size_bytes for split in splits)
     records = most_records(plan.log.log_end_offset - plan.log.segments[0].base_offset, size_bytes)
     job = CleanJob(
+        **sizing.of_keys(records * KEY_BYTES),
         directory=str(plan.log.directory),
         first_dirty_offset=0,
         upper_bound_offset=state.stable_offset,
@@ -118,13 +112,9 @@ def _latest(
         keep_tombstones=True,
         last_records={},
         hash_key=secrets.token_bytes(16),
-        bucket_count=max(1, -(-records * KEY_BYTES // keys_bytes)),
-        keys_bytes=keys_bytes,
-        memory_bytes=batch_memory_bytes(budget_bytes, workers),
-        workers=workers,
         release=plan.config.release,
     )
-    tasks = balanced([[split] for split in splits], workers, lambda split: split.size_bytes)
+    tasks = balanced([[split] for split in splits], sizing.workers, lambda split: split.size_bytes)
     scanned, reduced = executor.scan_and_reduce(job, tasks, CLEANING)
     check_scan(plan.log.directory, tasks, scanned)
     bits, _ = survivors_of(plan, scanned, list(reduced))

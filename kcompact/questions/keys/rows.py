@@ -22,31 +22,14 @@ from kcompact.format.block import pack_table
 from kcompact.kernels import Column, Table
 from kcompact.kernels import columns as c
 from kcompact.stages.collector import Collector
+from kcompact.stages.sizing import TABLE_BYTES
 
 ROW_BYTES = 8
 """The size of a column of a row."""
-LEAST_KEYS_BYTES = 4 << 20
-"""The memory for keys, at least. With less there would be so many blocks that naming them takes more than the keys."""
-TABLE_BYTES = 8 << 20
-"""The rows that are merged at a time: they fit the processor's cache. With 64 MiB of different keys a count takes a
-third more processor time."""
-MOST_TABLES = 256
-"""Rows for more tables are merged in larger ones: each table is dealt to as many buckets as there are tables."""
 SAVED_PART = 8
 """Rows are merged in larger tables while so large a part of them goes away: then there are fewer blocks."""
 RUN_ROWS = 8192
 """About how many rows `merge_keys` compares at a time: as many as fit the processor's cache."""
-
-
-def table_bytes_of(rows_bytes: int, keys_bytes: int) -> int:
-    """Return the size of the tables that so many bytes of rows are merged in; a task may hold `keys_bytes`."""
-    return min(keys_bytes, max(TABLE_BYTES, rows_bytes // MOST_TABLES))
-
-
-def bucket_count_of(rows_bytes: int, table_bytes: int, least: int = 1) -> int:
-    """Return the number of buckets, a power of two, so that a bucket is no larger than a table."""
-    count = max(least, -(-rows_bytes // table_bytes))
-    return int(1 << (max(1, count) - 1).bit_length())
 
 
 class Merger:

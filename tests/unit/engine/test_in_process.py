@@ -16,7 +16,6 @@ from typing import IO
 import numpy as np
 import pytest
 
-from kcompact.clean import prepare
 from kcompact.clean.groups import write_groups
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.engine import in_process
@@ -31,7 +30,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.stages.executor import Progress
 from tests.support import log_dsl, log_writer
-from tests.support.jobs import JOB
+from tests.support.jobs import JOB, limit_keys
 from tests.support.log_writer import DEFAULT_TIME, SegmentSpec
 from tests.support.machine_code import switched
 from tests.support.parameters import one_in
@@ -264,7 +263,7 @@ def test_damage_is_the_same_error_whoever_finds_it(
         data[:at] + sealed(read_header(data[at:], file="", position=0), broken[HEADER_BYTES:]) + data[at + size :]
     )
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 2))
+    limit_keys(monkeypatch, keys_bytes=keys_rows * 24, buckets=2)
     monkeypatch.setattr(inflate, "RUN_RECORDS", 30)
     problems = []
     for by_kernels in (False, True):
@@ -296,7 +295,7 @@ def test_keys_that_do_not_fit_go_to_files_that_go(
     plan = plan_of(tmp_path / "logs")
     whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
     assert made == []
-    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (keys_rows * 24, 3))
+    limit_keys(monkeypatch, keys_bytes=keys_rows * 24, buckets=3)
     found = staged(plan, InProcess(parallelism=2), tmp_path / "parts", SMALL)
     assert found == whole
     assert len(made) == 1
@@ -344,7 +343,7 @@ def test_blocks_of_executors_that_clean_at_the_same_time_share_the_limit() -> No
 def test_a_disk_without_most_records_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(tmp_path / "logs")
     whole = staged(plan, InProcess(parallelism=1), tmp_path / "whole", Tuning())
-    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (24, 3))
+    limit_keys(monkeypatch, keys_bytes=24, buckets=3)
     really = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: really(descriptor, data[:11], at))
     assert staged(plan, InProcess(parallelism=1), tmp_path / "parts", SMALL) == whole

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcompact.clean import prepare
 from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.cleaner.partition import clean_partition
 from kcompact.engine import in_process
@@ -23,6 +22,7 @@ from kcompact.format.block import HEADER
 from kcompact.log.lock import log_dir_lock
 from tests.support.command_line import DIRTY, digest
 from tests.support.damage import cuts_and_flips
+from tests.support.jobs import limit_keys
 from tests.support.log_dsl import parse
 from tests.support.stages import plan_of
 
@@ -98,7 +98,7 @@ def test_an_altered_spill_file_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, compiled: bool
 ) -> None:
     plan = plan_of(parse(DIRTY), tmp_path / "logs")
-    monkeypatch.setattr(prepare, "_key_memory", lambda *_: (24, 2))
+    limit_keys(monkeypatch, keys_bytes=24, buckets=2)
     monkeypatch.setattr(in_process._Blocks, "add", spilling(in_process._Blocks.add))
     sizes = Tuning()
     prepare_clean(plan, InProcess(parallelism=1), tuning=sizes)

@@ -194,7 +194,7 @@ def test_with_little_memory(keys: int, compiled: bool, tmp_path: Path, monkeypat
         real(self)
 
     real = rows.RowCollector._flush
-    monkeypatch.setattr("kcompact.questions.keys.count.LEAST_KEYS_BYTES", 56 * 300)
+    monkeypatch.setattr("kcompact.stages.sizing.LEAST_TABLES_BYTES", 56 * 300)
     monkeypatch.setattr(rows.RowCollector, "_flush", counting)
     options = CountOptions(memory_bytes=1)
     assert count_keys([plan], InProcess(), options, split_bytes=2_000) == expected
