@@ -73,7 +73,7 @@ _MODULES = {
     "clean_log_dir": "cleaner.round",
     "clean_partition": "cleaner.partition",
     "find_partitions": "plan.discovery",
-    "findings": "inspect.verify",
+    "findings": "questions.verify.log",
     "log_dir_lock": "log.lock",
     "plan_partition": "plan.partition",
     "read_broker_config": "config.server_properties",

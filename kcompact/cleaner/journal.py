@@ -198,7 +198,7 @@ class Journal:
         }
         why = self._end(
             [
-                (directory, _UNKNOWN | {"status": report.action, "end_offset": report.checkpoint})
+                (directory, _UNKNOWN | {"status": report.status, "end_offset": report.checkpoint})
                 for directory, report in changed.items()
             ]
         )

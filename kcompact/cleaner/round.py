@@ -349,7 +349,8 @@ def _begun(
 ) -> Round:
     if options.rebuild_indexes:
         plan_options = replace(plan_options, rebuild_indexes=True)
-    directories, unusable = named_partitions(paths, PartitionOutcome, topics=plan_options.topics)
+    directories, answers = named_partitions(paths, topics=plan_options.topics)
+    unusable = [PartitionOutcome.failed(each.directory, each.error) for each in answers if each.error is not None]
     if not options.only_reads:
         require_local(directory.parent for directory in directories)
     output = output_of(paths, directories, plan_options, options)
@@ -511,7 +512,7 @@ def _planned(
 
 def _recovered(report: RecoveryReport | KcompactError | None) -> str | None:
     """Return what recovery did in a word, None for nothing."""
-    return report.action if isinstance(report, RecoveryReport) and report.changed else None
+    return report.status if isinstance(report, RecoveryReport) and report.changed else None
 
 
 def _refused(

@@ -1,55 +1,41 @@
-"""What `inspect`, `recover` and `restore` report: one entry for each partition or file."""
+"""What commands find in a partition, a topic or a single file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcompact.cli.failures import complain_of_each
-from kcompact.plan.walk import PlannedPartition
+from kcompact.plan.walk import Answer, PlannedPartition
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.plan.explanation import Explanation
     from kcompact.questions.contents import LogContents, SegmentContents
-    from kcompact.questions.gaps.walks import Gaps
-    from kcompact.questions.groups import LogGroups
     from kcompact.questions.keys.counts import CountedKeys, LogKeys
-    from kcompact.questions.transactions.answer import TransactionReport
     from kcompact.questions.verify.findings import FileFinding
-    from kcompact.swap.recovery_end import RecoveryReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InspectedPartition(PlannedPartition):
-    """One partition in the report of `inspect`."""
+class Inspected(NamedTuple):
+    """What `inspect` and `verify` find in a partition. Only `verify` has findings."""
 
-    contents: LogContents | None = None
+    contents: LogContents
     findings: tuple[FileFinding, ...] | None = None
-    gaps: Gaps | None = None
-    transactions: TransactionReport | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeysEntry(InspectedPartition):
-    """One partition in the report of `keys`. For damage it has both keys and error."""
-
-    keys: LogKeys | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicKeys:
-    """Some partitions of one topic: an entry for each, and what they add up to."""
+    """Some partitions of one topic: an answer for each, and what they add up to."""
 
     topic: str
-    entries: tuple[KeysEntry, ...]
+    answers: tuple[Answer[LogKeys], ...]
     counted: CountedKeys
 
     @property
-    def incomplete(self) -> tuple[KeysEntry, ...]:
+    def incomplete(self) -> tuple[Answer[LogKeys], ...]:
         """The partitions that the sums have no part of, or only the part before the damage."""
-        return tuple(entry for entry in self.entries if entry.keys is None or entry.keys.problem is not None)
+        return tuple(each for each in self.answers if each.found is None or each.found.problem is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,33 +53,17 @@ class FileEntry:
     exit_code: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsEntry(PlannedPartition):
-    """One partition in the report of `groups`, with its groups or its error."""
+class Restored(NamedTuple):
+    """What `restore` did in a partition. `files` and `size_bytes` are what is, or is to be, put back.
 
-    groups: LogGroups | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryEntry(PlannedPartition):
-    """One partition in the report of `recover`. Without a report the recovery has failed."""
-
-    status: str = "failed"
-    report: RecoveryReport | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreEntry(PlannedPartition):
-    """One partition in the report of `restore`. `files` and `size_bytes` are what is, or is to be, put back.
-
-    `not_restored` are the base offsets of the groups that cannot be put back. What is not known is None.
+    `not_restored` are the base offsets of the groups that cannot be put back.
     """
 
-    status: str = "failed"
-    files: int | None = None
-    size_bytes: int | None = None
+    status: str
+    files: int = 0
+    size_bytes: int = 0
     checkpoint: int | None = None
-    not_restored: tuple[int, ...] | None = None
+    not_restored: tuple[int, ...] = ()
 
 
 def complain_of(entries: Sequence[PlannedPartition]) -> None:

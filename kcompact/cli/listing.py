@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kcompact.cli.entries import InspectedPartition, complain_of
+from kcompact.cli.entries import complain_of
 from kcompact.cli.failures import complain
 from kcompact.cli.output import streams
 from kcompact.cli.output.dump import Decoder, LineForm
@@ -33,7 +33,7 @@ from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.partition import advise_recovery
 from kcompact.plan.run_notes import option_notes
-from kcompact.plan.walk import gravest_exit_code
+from kcompact.plan.walk import Answer, gravest_exit_code
 from kcompact.questions.contents import file_size
 from kcompact.readable import counted, shown
 from kcompact.values import dataclass
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kcompact.kernels import Mask
     from kcompact.log.transactions import TransactionEnds
     from kcompact.plan.options import PlanOptions
-    from kcompact.plan.walk import Planner
+    from kcompact.plan.walk import Answer, Planner
     from kcompact.questions.keys.latest import LatestRecords
     from kcompact.questions.record_filter import RecordFilter
     from kcompact.stages.executor import Progress
@@ -109,7 +109,7 @@ class ListedLog(NamedTuple):
 
 def list_paths(paths: Sequence[Path], options: PlanOptions, listing: Listing) -> int:
     """List the logs of the partitions and files among the paths, and return the exit code."""
-    files, named, directories, unusable = named_in(paths, InspectedPartition, options)
+    files, named, directories, unusable = named_in(paths, options)
     streams.tell_notes(option_notes(directories, options) if named else [])
     codes = _list_logs(files, directories, listing, unusable, options)
     complain_of(unusable)
@@ -120,7 +120,7 @@ def _list_logs(
     files: Sequence[Path],
     directories: Sequence[Path],
     listing: Listing,
-    unusable: list[InspectedPartition],
+    unusable: list[Answer[Any]],
     options: PlanOptions,
 ) -> list[int]:
     """List single files and the logs of partitions; return the exit codes.
@@ -171,7 +171,7 @@ def _partition_of(log: Path) -> int | None:
     return directory.topic_partition.partition if directory else None
 
 
-def _log_files(directory: Path, unusable: list[InspectedPartition], *, unclean: bool) -> list[ListedLog]:
+def _log_files(directory: Path, unusable: list[Answer[Any]], *, unclean: bool) -> list[ListedLog]:
     """Return the logs of a partition in offset order. A failure is added to `unusable`.
 
     With the active segment of a running broker comes the end of its last whole batch. With `unclean` each log ends
@@ -192,7 +192,7 @@ def _log_files(directory: Path, unusable: list[InspectedPartition], *, unclean: 
                 # Raises the error of a directory without a log.
                 read_log(directory, log_dir=read_log_dir(directory.parent))
     except KcompactError as problem:
-        unusable.append(InspectedPartition.failed(directory, problem))
+        unusable.append(Answer.failed(directory, problem))
         return []
     starts = [base_offset_of(directory / name) for name in names]
     return [

@@ -1,14 +1,16 @@
-"""The frame of `inspect`, `verify`, `gaps` and `transactions`: one question that is asked of each partition."""
+"""The frame of the commands that only read: what is asked of partitions and single files, and how it is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic
 
 from kcompact.bucket.mirror import MIRROR
-from kcompact.cli.entries import FileEntry, InspectedPartition, complain_of
+from kcompact.cli.entries import FileEntry, Inspected, complain_of
+from kcompact.cli.failures import delivered
 from kcompact.cli.json.fields import Document
 from kcompact.cli.json.partitions import WITH_FILES
 from kcompact.cli.output import streams
@@ -16,54 +18,96 @@ from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_sec
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, storage_errors
 from kcompact.log.directory import LogDir
 from kcompact.log.files import LogFile
-from kcompact.plan.discovery import LeftOut, left_out
+from kcompact.plan.discovery import left_out
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes, plan_notes
-from kcompact.plan.walk import Entry, Planner, gravest_exit_code, named_partitions, walk_partitions
+from kcompact.plan.walk import Answer, Found, Planner, gravest_exit_code, named_partitions, walk_partitions
 from kcompact.values import dataclass
+
+if TYPE_CHECKING:
+    from kcompact.cli.output.printer import Printer
+
+Read = Callable[[Answer[Any], LogDir], Answer[Found]]
+"""Returns a partition that has a plan with what was found in it. Raises StorageError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a command asks: of each partition that has a plan, and of each single file."""
+class Question(Generic[Found]):
+    """What a command asks, and how it shows the answers.
+
+    `answers` reads the partitions in some directories. The document may have more than the answers: `content`, which is
+    asked for after them, and what is `given`. Without `read_file` single files are refused: all segments of a partition
+    decide. `explains`: forecasts are made, which depend on more settings. `complains_of_all`: the errors of the
+    partitions are not shown with them.
+    """
 
     document: Document
-    """What is printed with --json."""
-    read: Callable[[InspectedPartition, LogDir], InspectedPartition]
-    """Returns the entry with what was found. Raises StorageError."""
+    answers: Callable[[Sequence[Path], PlanOptions], Iterable[Answer[Found]]]
+    show: Callable[[Sequence[Answer[Found]], Printer], None]
     read_file: Callable[[Path], FileEntry] | None = None
-    """None: all segments of a partition decide, so single files are refused."""
+    content: Callable[[], Mapping[str, object]] = dict
+    given: Set[str] = field(default_factory=frozenset)
     explains: bool = False
-    """Whether forecasts are made, which depend on more settings."""
+    complains_of_all: bool = False
 
 
-def ask(question: Question, paths: Sequence[Path], options: PlanOptions, *, as_json: bool) -> int:
+def each(read: Read[Found]) -> Callable[[Sequence[Path], PlanOptions], Iterable[Answer[Found]]]:
+    """Return what reads partitions one after the other."""
+
+    def answers(directories: Sequence[Path], options: PlanOptions) -> Iterable[Answer[Found]]:
+        visit = partial(Planner(directories, options).read, read=read)
+        return walk_partitions(directories, visit, Answer.failed)
+
+    return answers
+
+
+def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, *, as_json: bool) -> int:
     """Show the answers of all partitions and files among the paths, and return the exit code."""
     refused_by = "" if question.read_file else question.document.command
-    files, named, directories, unusable = named_in(paths, InspectedPartition, options, refused_by=refused_by)
+    files, named, directories, unusable = named_in(paths, options, refused_by=refused_by)
     notes = option_notes(directories, options, explains=question.explains) if named else []
     streams.tell_notes(notes)
-    planner = Planner(directories, options)
-    visit = partial(planner.read, entry=InspectedPartition, read=question.read)
-    entries = list(walk_partitions(directories, visit, InspectedPartition.failed))
+    answers = list(question.answers(directories, options)) if directories else []
     file_entries = [question.read_file(file) for file in files] if question.read_file else []
-    doubts = plan_notes(entries, options)
+    doubts = plan_notes(answers, options)
     streams.tell_notes(doubts)
-    beside = left_out(named, topics=options.topics)
-    if as_json:
-        content = {"partitions": [*entries, *unusable], "left_out": beside, "files": file_entries}
-        given = {WITH_FILES} if file_entries else set[str]()
-        streams.echo(question.document.text(given, now_ms=options.now_ms, notes=[*notes, *doubts], **content))
-    else:
-        _show(entries, file_entries, beside)
+
+    def show() -> None:
+        beside = left_out(named, topics=options.topics)
+        if as_json:
+            given = question.given | ({WITH_FILES} if file_entries else set())
+            content = {"partitions": [*answers, *unusable], "left_out": beside, "files": file_entries}
+            all_notes = [*notes, *doubts]
+            streams.echo(
+                question.document.text(given, now_ms=options.now_ms, notes=all_notes, **content, **question.content())
+            )
+            return
+        from kcompact.cli.output.entries import show_file
+        from kcompact.cli.output.printer import Printer
+        from kcompact.views.plans import left_out_parts
+
+        printer = Printer()
+        question.show(answers, printer)
+        for number, single in enumerate(file_entries):
+            if number or answers:
+                printer.line()
+            show_file(single, printer)
+        if beside:
+            printer.line()
+            printer.parts(left_out_parts(beside, printer.space))
+
+    lost = delivered(show, only_reads=True)
+    if question.complains_of_all:
+        complain_of([*answers, *unusable])
+    elif not as_json:
         complain_of(unusable)
-    codes = [entry.exit_code for entry in (*entries, *unusable)]
-    return gravest_exit_code([*codes, *(entry.exit_code for entry in file_entries)])
+    codes = [*(each.exit_code for each in (*answers, *unusable)), *(each.exit_code for each in file_entries)]
+    return gravest_exit_code(codes) or lost
 
 
 def named_in(
-    paths: Sequence[Path], entry: type[Entry], options: PlanOptions, *, refused_by: str = ""
-) -> tuple[list[Path], list[Path], list[Path], list[Entry]]:
+    paths: Sequence[Path], options: PlanOptions, *, refused_by: str = ""
+) -> tuple[list[Path], list[Path], list[Path], list[Answer[Any]]]:
     """Return the single files among the paths, the other paths, the partitions in these, and what cannot be used.
 
     A command that needs all segments refuses single files: `refused_by` is its name.
@@ -72,47 +116,28 @@ def named_in(
     single = set(files)
     named = [path for path in paths if path not in single]
     what = "directory" if refused_by else "file or directory"
-    directories, unusable = named_partitions(named, entry, topics=options.topics, what=what)
+    directories, unusable = named_partitions(named, topics=options.topics, what=what)
     if refused_by:
-        unusable += [refused_file(path, refused_by, entry) for path in files]
+        problem = f"{refused_by} needs a partition directory or a log directory: all segments decide"
+        unusable += [
+            Answer.failed(path.absolute(), RefusedError(path=path.absolute(), problem=problem)) for path in files
+        ]
         files = []
     return files, named, directories, unusable
 
 
-def _show(entries: Sequence[InspectedPartition], file_entries: Sequence[FileEntry], beside: Sequence[LeftOut]) -> None:
-    from kcompact.cli.output.entries import show_file, show_inspection
-    from kcompact.cli.output.printer import Printer
-    from kcompact.views.plans import inspected_parts, left_out_parts
-
-    printer = Printer()
-    for number, entry in enumerate(entries):
-        if number:
-            printer.line()
-        show_inspection(entry, printer)
-    if parts := inspected_parts(entries):
-        printer.line()
-        printer.parts(parts)
-    for number, single in enumerate(file_entries):
-        if number or entries:
-            printer.line()
-        show_file(single, printer)
-    if beside:
-        printer.line()
-        printer.parts(left_out_parts(beside, printer.space))
-
-
-def with_contents(entry: InspectedPartition, _: LogDir) -> InspectedPartition:
-    """Return the entry of a partition with what the headers of its batches say, and with its damage as error."""
+def inspected(answer: Answer[Any], _: LogDir) -> Answer[Inspected]:
+    """Return a partition with what the headers of its batches say, and with its damage as error."""
     from kcompact.questions.contents import log_contents
     from kcompact.questions.verify.findings import first_error
     from kcompact.questions.verify.indexes import log_transaction_findings
 
-    plan, error = entry.plan, entry.error
+    plan, error = answer.plan, answer.error
     assert plan is not None
     contents = log_contents(plan.log)
     if error is None and not any(segment.damage for segment in contents.segments):
         error = first_error(tuple(log_transaction_findings(plan.log, contents.segments)))
-    return replace(entry, error=error, contents=contents)
+    return replace(answer, error=error, found=Inspected(contents))
 
 
 # Single files
@@ -124,12 +149,6 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
-
-
-def refused_file(path: Path, command: str, entry: type[Entry]) -> Entry:
-    """Return the entry of a file for a command that needs all segments of a partition."""
-    problem = f"{command} needs a partition directory or a log directory: all segments decide"
-    return entry.failed(path.absolute(), RefusedError(path=path.absolute(), problem=problem))
 
 
 def file_entry(path: Path, *, verify: bool, memory_bytes: int) -> FileEntry:

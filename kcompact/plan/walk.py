@@ -1,8 +1,8 @@
-"""The walk over the partitions that a user names: which they are, and an entry for each, with its plan or its error.
+"""The walk over the partitions that a user names: which they are, and an answer for each, with its plan or its error.
 
-directories, unusable = named_partitions(paths, PlannedPartition, topics=options.topics)
-entries = [*plan_partitions(directories, options), *unusable]
-exit_code = gravest_exit_code(entry.exit_code for entry in entries)
+directories, unusable = named_partitions(paths, topics=options.topics)
+answers = [*plan_partitions(directories, options), *unusable]
+exit_code = gravest_exit_code(answer.exit_code for answer in answers)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import (
@@ -139,6 +139,16 @@ class PlannedPartition:
         return kafka_passes_at_most(self.plan) if self.plan else None
 
 
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(PlannedPartition, Generic[Found]):
+    """A partition with what a command has `found` in it, None if it could not be read. Damage leaves it with both."""
+
+    found: Found | None = None
+
+
 def _may_be_partition(directory: Path) -> bool:
     """Return whether a directory can be a partition. True also if that cannot be determined."""
     parsed = parse_directory(directory.name)
@@ -171,7 +181,7 @@ def drop_tracebacks(problem: KcompactError) -> None:
         chain += [cause for cause in causes if cause is not None and cause not in chain]
 
 
-Entry = TypeVar("Entry", bound=PlannedPartition)
+Planned = TypeVar("Planned", bound=PlannedPartition)
 Result = TypeVar("Result")
 
 
@@ -179,24 +189,20 @@ Result = TypeVar("Result")
 
 
 def named_partitions(
-    paths: Sequence[Path],
-    entry: type[Entry],
-    *,
-    topics: Sequence[str] = (),
-    what: str = "directory",
-) -> tuple[list[Path], list[Entry]]:
-    """Return the partition directories that the paths name, and an `entry` for each unusable path.
+    paths: Sequence[Path], *, topics: Sequence[str] = (), what: str = "directory"
+) -> tuple[list[Path], list[Answer[Any]]]:
+    """Return the partition directories that the paths name, and an answer for each unusable path.
 
     `what` is the kind of path that the command takes, for the message about a missing one. Raises RefusedError when
     no partition matches `topics`.
     """
     found: dict[Path, None] = {}
-    unusable = []
+    unusable: list[Answer[Any]] = []
     for path in paths:
         try:
             MIRROR.require(path)
         except KcompactError as problem:
-            unusable.append(entry.failed(path.absolute(), problem))
+            unusable.append(Answer.failed(path.absolute(), problem))
             continue
         try:
             with storage_errors(path):
@@ -205,11 +211,11 @@ def named_partitions(
         except StorageError as problem:
             missing = isinstance(problem.problem, FileNotFoundError | NotADirectoryError)
             refused = RefusedError(path=path, problem=f"no such {what}")
-            unusable.append(entry.failed(path.absolute(), refused if missing else problem))
+            unusable.append(Answer.failed(path.absolute(), refused if missing else problem))
         except KcompactError as problem:
             is_empty = type(problem) is RefusedError and len(paths) > 1 and is_log_dir(canonical(path))
             if not is_empty:  # A broker may have no partition yet in one of its log directories.
-                unusable.append(entry.failed(path.absolute(), problem))
+                unusable.append(Answer.failed(path.absolute(), problem))
     if paths and not found and not unusable:
         raise no_such_topic(paths[0], topics, find_partitions(paths))
     return list(found), unusable
@@ -313,27 +319,27 @@ class Planner:
         )
         return noted(plan, configured.notes), damage
 
-    def planned_despite_damage(self, directory: Path, entry: type[Entry]) -> Entry:
-        """Return an `entry` of a partition with its plan. Damage leaves it with plan and error."""
+    def planned_despite_damage(self, directory: Path) -> Answer[Any]:
+        """Return a partition with its plan. Damage leaves it with plan and error."""
         log_dir, beside = self.log_dirs.despite_damage(directory)
-        return self._entry(directory, entry, log_dir, beside)
+        return self._answer(directory, log_dir, beside)
 
-    def read(self, directory: Path, entry: type[Entry], read: Callable[[Entry, LogDir], Entry]) -> Entry:
-        """Return an `entry` of a partition with its plan, and with what `read` adds to it.
+    def read(self, directory: Path, read: Callable[[Answer[Any], LogDir], Answer[Found]]) -> Answer[Found]:
+        """Return a partition with its plan, and with what `read` adds to it.
 
         Damage leaves the partition with plan and error. Beside a running broker the entry is that of a moment.
         """
         log_dir, beside = self.log_dirs.despite_damage(directory)
         found = read_unchanged(
-            files_in(directory), log_dir, lambda current: read(self._entry(directory, entry, current, beside), current)
+            files_in(directory), log_dir, lambda current: read(self._answer(directory, current, beside), current)
         )
         advise_recovery(found.error, found.plan)
         return found
 
-    def _entry(self, directory: Path, entry: type[Entry], log_dir: LogDir, beside: CorruptDataError | None) -> Entry:
+    def _answer(self, directory: Path, log_dir: LogDir, beside: CorruptDataError | None) -> Answer[Any]:
         plan, damage = self.plan_despite_damage(directory, log_dir)
         outside = (self._configs[directory].problem, beside)
-        return entry(
+        return Answer(
             directory=directory,
             plan=plan,
             error=beside or self._configs[directory].problem or damage,
@@ -355,7 +361,7 @@ GRAVEST_FIRST = (3, 8, 9, 10, 6, 5, 7, 4, 2, 1)
 """The exit codes of errors. Damage and half-done work need a person before anything else is tried."""
 
 
-def in_turns(partitions: Sequence[Entry]) -> list[Entry]:
+def in_turns(partitions: Sequence[Planned]) -> list[Planned]:
     """Return the partitions in the order of a broker's cleaner thread, those without a plan last.
 
     The thread cleans the dirtiest log, then deletes old segments of all compacted logs, and only then chooses again. So

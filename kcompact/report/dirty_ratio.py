@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.plan.walk import Answer
 from kcompact.report import drawing
 from kcompact.report.page import Illustrated, page_section
-from kcompact.report.reading import PartitionFacts
+from kcompact.report.reading import PartitionFacts, facts_of
 from kcompact.report.replay import Rolled, rolled_ratios
 from kcompact.views.parts import Section, Table, row
 
@@ -22,9 +23,9 @@ _ENOUGH = 2
 """A line needs so many points."""
 
 
-def ratio_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section | Illustrated | None:
+def ratio_section(answer: Answer[PartitionFacts], plan: CleanPlan, name: str) -> Section | Illustrated | None:
     """Return the section about the dirty ratio; None for a log in which fewer than two segments were rolled."""
-    remaining = _remaining(facts, plan)
+    remaining = _remaining(answer, plan)
     rolled = rolled_ratios(
         plan.log,
         plan.config,
@@ -51,8 +52,9 @@ def ratio_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section 
     )
 
 
-def _remaining(facts: PartitionFacts, plan: CleanPlan) -> float | None:
+def _remaining(answer: Answer[PartitionFacts], plan: CleanPlan) -> float | None:
     """Return the share of the dirty bytes that a cleaning leaves today, None if that is unknown."""
+    facts = facts_of(answer)
     after = None if facts.dry_run is None else facts.dry_run.bytes_after
     if after is None or not plan.cleanable_bytes:
         return None

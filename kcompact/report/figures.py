@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from kcompact import readable
 from kcompact.plan.clean_plan import CleanPlan, Role
+from kcompact.plan.walk import Answer
 from kcompact.report import drawing
 from kcompact.report.page import Illustrated, page_section
-from kcompact.report.reading import PartitionFacts
+from kcompact.report.reading import PartitionFacts, facts_of
 from kcompact.views.keys import VERSIONS, keys_section
 from kcompact.views.parts import Cell, Section, Table, lines, row
 
@@ -30,10 +31,10 @@ Run = tuple[Role, int, int]
 # To scale
 
 
-def scale_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section | Illustrated:
+def scale_section(answer: Answer[PartitionFacts], plan: CleanPlan, name: str) -> Section | Illustrated:
     """Return the section with the bar of the log, and the bar that a cleaning would leave."""
     before = _runs(plan, plan.log.segments)
-    after = _after(facts, plan)
+    after = _after(answer, plan)
     bars = [("now", before)] if after is None else [("now", before), ("after", after)]
     size_bytes = plan.log.size_bytes
     sums = {role: _sum(before, role) for role in Role}
@@ -58,7 +59,7 @@ def scale_section(facts: PartitionFacts, plan: CleanPlan, name: str) -> Section 
     )
     return page_section(
         title="The log, before and after",
-        text=_about_after(facts),
+        text=_about_after(answer),
         figure=figure,
         beside=Table(
             caption="Bytes of the .log files",
@@ -81,8 +82,9 @@ def _runs(plan: CleanPlan, segments: Sequence[Segment]) -> list[Run]:
     return merged
 
 
-def _after(facts: PartitionFacts, plan: CleanPlan) -> list[Run] | None:
+def _after(answer: Answer[PartitionFacts], plan: CleanPlan) -> list[Run] | None:
     """Return the segments after a cleaning, the cleaned ones as one section; None if that is unknown."""
+    facts = facts_of(answer)
     result = None if facts.dry_run is None else facts.dry_run.result
     if result is None or result.plan is None:
         return None
@@ -103,10 +105,11 @@ def _described(bars: Sequence[tuple[str, Sequence[Run]]]) -> str:
     return "; ".join(sentences)
 
 
-def _about_after(facts: PartitionFacts) -> tuple[str, ...]:
+def _about_after(answer: Answer[PartitionFacts]) -> tuple[str, ...]:
+    facts = facts_of(answer)
     dry_run = facts.dry_run
     if dry_run is None:
-        return ("Nothing would be cleaned now, so there is only one bar.",) if facts.error is None else ()
+        return ("Nothing would be cleaned now, so there is only one bar.",) if answer.error is None else ()
     if dry_run.result is None:
         return (f"What a cleaning would leave is unknown: {str(dry_run.error).splitlines()[0]}",)
     exact = "The second bar is exact: a dry run went through all stages of a cleaning and counted what it would write."

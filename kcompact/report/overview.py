@@ -16,10 +16,11 @@ from kcompact.plan.partition import hint_for
 from kcompact.plan.setting_notes import why_assumed
 from kcompact.plan.totals import totals_of
 from kcompact.plan.verdict import ConditionName, Reason
+from kcompact.plan.walk import Answer
 from kcompact.report.dirty_ratio import ratio_section
 from kcompact.report.figures import illustrated_keys, scale_section, time_section
 from kcompact.report.page import Illustrated, KeyFigure, PartitionView
-from kcompact.report.reading import DryRun, PartitionFacts
+from kcompact.report.reading import DryRun, PartitionFacts, facts_of
 from kcompact.views.batches import codec_section, horizon_section, producer_section
 from kcompact.views.explanations import conditions_section
 from kcompact.views.gaps import gaps_section
@@ -31,26 +32,26 @@ from kcompact.views.transactions import transactions_section
 # One partition
 
 
-def partition_view(facts: PartitionFacts, name: str, *, print_data: bool) -> PartitionView:
+def partition_view(answer: Answer[PartitionFacts], name: str, *, print_data: bool) -> PartitionView:
     """Return one partition with all its sections. `name` distinguishes it from the others of the page.
 
     Without `print_data` keys are only named by their hashes.
     """
-    plan = facts.plan
-    problems = _problems(facts)
-    tone = "bad" if facts.error is not None else "yes" if facts.is_eligible else "no"
+    plan = answer.plan
+    problems = _problems(answer)
+    tone = "bad" if answer.error is not None else "yes" if answer.is_eligible else "no"
     verdict = {"bad": "Not to be cleaned: damaged or refused", "yes": "To be cleaned", "no": "Not to be cleaned"}[tone]
     return PartitionView(
         anchor=name,
-        name=readable.shown(facts.name),
-        directory=readable.shown(facts.directory),
+        name=readable.shown(answer.name),
+        directory=readable.shown(answer.directory),
         tone=tone,
         verdict=verdict,
-        reason=facts.short_reason,
-        explanation="" if facts.explanation in _first_lines(problems) else facts.explanation,
-        values=() if plan is None else tuple(_values(facts, plan)),
+        reason=answer.short_reason,
+        explanation="" if answer.explanation in _first_lines(problems) else answer.explanation,
+        values=() if plan is None else tuple(_values(answer, plan)),
         problems=problems,
-        sections=() if plan is None else tuple(_sections(facts, plan, name, print_data=print_data)),
+        sections=() if plan is None else tuple(_sections(answer, plan, name, print_data=print_data)),
     )
 
 
@@ -58,9 +59,10 @@ def _first_lines(texts: Sequence[str]) -> list[str]:
     return [text.splitlines()[0] for text in texts if text]
 
 
-def _problems(facts: PartitionFacts) -> tuple[str, ...]:
+def _problems(answer: Answer[PartitionFacts]) -> tuple[str, ...]:
     """Return the errors, and up to where damaged segments were read."""
-    problems = [str(problem) for problem in (facts.error, *facts.damage) if problem is not None]
+    facts = facts_of(answer)
+    problems = [str(problem) for problem in (answer.error, *facts.damage) if problem is not None]
     if facts.contents is not None:
         problems += [
             f"segment {each.base_offset}: read up to byte {each.end_position:,}, {each.counted_records:,} records"
@@ -70,7 +72,8 @@ def _problems(facts: PartitionFacts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(problems))
 
 
-def _values(facts: PartitionFacts, plan: CleanPlan) -> list[KeyFigure]:
+def _values(answer: Answer[PartitionFacts], plan: CleanPlan) -> list[KeyFigure]:
+    facts = facts_of(answer)
     size_bytes = plan.log.size_bytes
     values = [KeyFigure(name="size", value=readable.size(size_bytes), remark=_count(plan))]
     result = None if facts.dry_run is None else facts.dry_run.result
@@ -113,13 +116,16 @@ def _source(plan: CleanPlan, name: str) -> str:
     return plan.config.source_of(name) if name in plan.config.settings else ""
 
 
-def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: bool) -> list[Section | Illustrated]:
+def _sections(
+    answer: Answer[PartitionFacts], plan: CleanPlan, name: str, *, print_data: bool
+) -> list[Section | Illustrated]:
+    facts = facts_of(answer)
     gaps, transactions, kinds = facts.gaps, facts.transactions, facts.kinds
     counts = None if facts.keys is None else facts.keys.counts
     found = [
-        *((scale_section(facts, plan, name), time_section(plan, name)) if plan.log.size_bytes else ()),
-        ratio_section(facts, plan, name),
-        _why_section(facts, plan),
+        *((scale_section(answer, plan, name), time_section(plan, name)) if plan.log.size_bytes else ()),
+        ratio_section(answer, plan, name),
+        _why_section(answer, plan),
         illustrated_keys(facts.keys, name, print_data=print_data),
         horizon_section(kinds, counts, plan) if kinds is not None else None,
         gaps_section(gaps) if gaps is not None and gaps.on_disk.rows else None,
@@ -132,12 +138,13 @@ def _sections(facts: PartitionFacts, plan: CleanPlan, name: str, *, print_data: 
     return [section for section in found if section is not None]
 
 
-def _why_section(facts: PartitionFacts, plan: CleanPlan) -> Section:
+def _why_section(answer: Answer[PartitionFacts], plan: CleanPlan) -> Section:
     """Return the section with the conditions of a broker's cleaner, and which one decides."""
+    facts = facts_of(answer)
     explanation = facts.explained or explain(plan)
     section = conditions_section(explanation, _after_dry_run(explanation.conditions, facts.dry_run))
     hint = hint_for(plan)
-    above = (lines(hint),) if hint and facts.error is None else ()
+    above = (lines(hint),) if hint and answer.error is None else ()
     notes = lines(*(f"note: {note}" for note in dict.fromkeys(plan.log.notes)), is_close=True)
     return Section(title=section.title, parts=(*above, *section.parts, _offsets(plan), notes))
 
@@ -198,12 +205,12 @@ def _settings_section(plan: CleanPlan) -> Section:
 # Several partitions
 
 
-def summary_values(facts: Sequence[PartitionFacts]) -> tuple[KeyFigure, ...]:
+def summary_values(answers: Sequence[Answer[PartitionFacts]]) -> tuple[KeyFigure, ...]:
     """Return the numbers at the head of a page about several partitions."""
-    totals = totals_of(facts)
+    totals = totals_of(answers)
     saved = [
         each.dry_run.result.stats.bytes_read - each.dry_run.result.stats.bytes_written
-        for each in facts
+        for each in map(facts_of, answers)
         if each.dry_run is not None and each.dry_run.result is not None
     ]
     values = [
@@ -217,10 +224,10 @@ def summary_values(facts: Sequence[PartitionFacts]) -> tuple[KeyFigure, ...]:
     return tuple(values)
 
 
-def summary_sections(facts: Sequence[PartitionFacts], anchors: Mapping[Path, str]) -> tuple[Section, ...]:
+def summary_sections(answers: Sequence[Answer[PartitionFacts]], anchors: Mapping[Path, str]) -> tuple[Section, ...]:
     """Return the sections about several partitions. `anchors` has the places of those with details, by directory."""
-    table = verdicts_table(facts, anchors=anchors)
-    reasons = reasons_table(facts)
+    table = verdicts_table(answers, anchors=anchors)
+    reasons = reasons_table(answers)
     sections = [Section(title="Partitions, the dirtiest first", parts=(table,))]
     if reasons.rows:
         sections.append(Section(title="Why partitions are not cleaned", parts=(reasons,)))

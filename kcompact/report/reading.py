@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcompact.cleaner.cleaning import CleanOptions
@@ -26,7 +23,7 @@ from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import plan_despite_damage
 from kcompact.plan.verdict import Reason
-from kcompact.plan.walk import PlannedPartition, Planner, walk_partitions
+from kcompact.plan.walk import Answer
 from kcompact.questions.batch_kinds import count_kinds
 from kcompact.questions.contents import log_contents
 from kcompact.questions.gaps.answer import log_gaps
@@ -65,8 +62,8 @@ class DryRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFacts(PlannedPartition):
-    """One partition: its plan or its error, and what was read of its segments. None is what was not read.
+class PartitionFacts:
+    """What was read of the segments of a partition. None is what was not read.
 
     `damage` has what stopped the reading of a segment.
     """
@@ -81,11 +78,9 @@ class PartitionFacts(PlannedPartition):
     explained: Explanation | None = None
 
 
-def planned_facts(directories: Sequence[Path], options: PlanOptions) -> Iterator[PartitionFacts]:
-    """Yield each partition with its plan, or its error. Damage leaves a partition with both. Raises ConfigError."""
-    planner = Planner(directories, options)
-    visit = partial(planner.planned_despite_damage, entry=PartitionFacts)
-    return walk_partitions(directories, visit, PartitionFacts.failed)
+def facts_of(answer: Answer[PartitionFacts]) -> PartitionFacts:
+    """Return what was read of a partition, perhaps nothing."""
+    return answer.found or PartitionFacts()
 
 
 def dry_plan(plan: CleanPlan) -> CleanPlan | None:
@@ -107,59 +102,58 @@ def dry_plan(plan: CleanPlan) -> CleanPlan | None:
 
 
 def read_facts(
-    facts: PartitionFacts, options: PlanOptions, count: CountOptions, *, progress: Progress | None = None
-) -> PartitionFacts:
-    """Return the facts of a partition with what its segments contain. Beside a running broker they are of a moment.
+    answer: Answer[PartitionFacts], options: PlanOptions, count: CountOptions, *, progress: Progress | None = None
+) -> Answer[PartitionFacts]:
+    """Return a partition with what its segments contain. Beside a running broker they are of a moment.
 
     `count` says how keys are counted, and what memory there is.
     """
-    plan = facts.plan
+    plan = answer.plan
     if plan is None:
-        return facts
+        return answer
     progress = progress or Progress()
 
-    def read(log_dir: LogDir) -> PartitionFacts:
-        current = facts
+    def read(log_dir: LogDir) -> Answer[PartitionFacts]:
+        current = answer
         if log_dir is not plan.log.log_dir:
             again, damage = plan_despite_damage(
-                facts.directory, plan.config, options, log_dir=log_dir, moves=plan.log.moves
+                answer.directory, plan.config, options, log_dir=log_dir, moves=plan.log.moves
             )
-            current = replace(facts, plan=again, error=damage)
+            current = replace(answer, plan=again, error=damage)
         return _read(current, count, progress)
 
     try:
-        with storage_errors(facts.directory):
+        with storage_errors(answer.directory):
             return read_unchanged(plan.log.files, plan.log.log_dir, read, watches=False)
     except CleaningAbortedError:
         raise
     except KcompactError as problem:
-        return replace(facts, error=facts.error or problem)
+        return replace(answer, error=answer.error or problem)
     finally:
         progress.end()
 
 
-def _read(facts: PartitionFacts, count: CountOptions, progress: Progress) -> PartitionFacts:
-    assert facts.plan is not None
-    log = facts.plan.log
+def _read(answer: Answer[PartitionFacts], count: CountOptions, progress: Progress) -> Answer[PartitionFacts]:
+    assert answer.plan is not None
+    log = answer.plan.log
     contents = log_contents(log)
     kinds = count_kinds(log)
     for_batches = batch_memory_bytes(count.memory_bytes or default_memory_bytes())
-    gaps = log_gaps(facts.plan, contents=contents, memory_bytes=for_batches)
+    gaps = log_gaps(answer.plan, contents=contents, memory_bytes=for_batches)
     transactions = None
     if any(each.transactional_batches or each.control_batches for each in contents.segments):
-        transactions = log_transaction_report(facts.plan, memory_bytes=for_batches)
-    counted = count_keys([facts.plan], InProcess(progress=progress), count)
-    dry_run = _dry_run(facts, count.memory_bytes, progress)
+        transactions = log_transaction_report(answer.plan, memory_bytes=for_batches)
+    counted = count_keys([answer.plan], InProcess(progress=progress), count)
+    dry_run = _dry_run(answer, count.memory_bytes, progress)
     damage = [each.damage for each in contents.segments if each.damage is not None]
     keys = next(iter(counted.logs), None)
-    found = [problem for _, problem in counted.failed]
+    problems = [problem for _, problem in counted.failed]
     if keys is not None and keys.problem is not None:
-        found.append(keys.problem)
-    damage += [] if damage else found
+        problems.append(keys.problem)
+    damage += [] if damage else problems
     if dry_run is not None and isinstance(dry_run.error, CorruptDataError) and not damage:
         damage.append(dry_run.error)
-    return replace(
-        facts,
+    found = PartitionFacts(
         contents=contents,
         kinds=kinds,
         gaps=gaps,
@@ -167,16 +161,16 @@ def _read(facts: PartitionFacts, count: CountOptions, progress: Progress) -> Par
         keys=keys,
         dry_run=dry_run,
         damage=tuple(damage),
-        error=facts.error or next(iter(damage), None),
     )
+    return replace(answer, found=found, error=answer.error or next(iter(damage), None))
 
 
-def _dry_run(facts: PartitionFacts, memory_bytes: int | None, progress: Progress) -> DryRun | None:
+def _dry_run(answer: Answer[PartitionFacts], memory_bytes: int | None, progress: Progress) -> DryRun | None:
     """Return what a cleaning would leave; None where nothing would be cleaned. An error is part of the result."""
-    plan = None if facts.plan is None or facts.error is not None else dry_plan(facts.plan)
+    plan = None if answer.plan is None or answer.error is not None else dry_plan(answer.plan)
     if plan is None:
         return None
-    is_forced = facts.plan is not None and not facts.plan.eligible
+    is_forced = answer.plan is not None and not answer.plan.eligible
     options = CleanOptions(dry_run=True, memory_bytes=memory_bytes)
     try:
         with damage_only_if_unchanged(plan.log):

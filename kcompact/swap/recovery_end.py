@@ -48,7 +48,7 @@ class RecoveryReport:
         return bool(self.removed_staging or self.broker_files)
 
     @property
-    def action(self) -> str:
+    def status(self) -> str:
         """What recovery did, in a word: `finished`, `undone`, `tidied` or `nothing-to-do`."""
         if self.finished is not None:
             return "finished"

@@ -15,7 +15,7 @@ from kcompact.release import ReleaseSource
 
 if TYPE_CHECKING:
     from kcompact.log.segments import Segment
-    from kcompact.plan.walk import Entry, PlannedPartition
+    from kcompact.plan.walk import Planned, PlannedPartition
 
 
 # Configuration
@@ -94,7 +94,7 @@ def amount_of_bytes(segments: int, size_bytes: int) -> str:
 # Partitions
 
 
-def unlocked(entries: Iterable[Entry]) -> list[Entry]:
+def unlocked(entries: Iterable[Planned]) -> list[Planned]:
     """Return the entries for a table: without those whose log directory is locked, which one error says of all."""
     return [each for each in entries if not isinstance(each.error, LogDirLockedError)]
 

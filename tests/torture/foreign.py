@@ -151,7 +151,7 @@ class Trial:
                     path.rename(path.with_suffix(""))
             problems = self._problems(log_dir)
             return f"FAILED: only copies put back: {problems[0]}" if problems else "by hand"
-        return f"FAILED: {report.action}: {problems[0]}" if problems else "recovered"
+        return f"FAILED: {report.status}: {problems[0]}" if problems else "recovered"
 
 
 def _states(recording: Recording, share: float, seed: int) -> Iterator[tuple[int, Tree]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcompact.cli import options
 
 if TYPE_CHECKING:
-    from kcompact.cli.entries import InspectedPartition
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import Answer
+    from kcompact.questions.gaps.walks import Gaps
 
 
 @options.command("gaps")
@@ -33,25 +34,29 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact gaps --json /var/lib/kafka | jq '.partitions[].gaps.evidence[].text'
     """
     from kcompact.cli.json.gaps import GAPS
-    from kcompact.cli.question import Question, ask
+    from kcompact.cli.output.entries import show_history
+    from kcompact.cli.question import Question, ask, each
+    from kcompact.views.gaps import gaps_section
 
     question = Question(
         document=GAPS,
-        read=partial(with_gaps, options.batch_memory(memory_bytes)),
+        answers=each(partial(with_gaps, options.batch_memory(memory_bytes))),
+        show=partial(show_history, gaps_section),
         explains=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)
 
 
-def with_gaps(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
-    """Return the entry of a partition with its gaps. Raises StorageError."""
+def with_gaps(memory_bytes: int, answer: Answer[Any], log_dir: LogDir) -> Answer[Gaps]:
+    """Return a partition with its gaps. Raises StorageError."""
     from kcompact.cli.output.progress import bar_of
-    from kcompact.cli.question import with_contents
+    from kcompact.cli.question import inspected
     from kcompact.questions.gaps.answer import log_gaps
 
-    entry = with_contents(entry, log_dir)
-    plan = entry.plan
+    headers = inspected(answer, log_dir)
+    plan = headers.plan
     assert plan is not None
-    with bar_of(entry.directory, plan.log.size_bytes) as advance:
-        found = log_gaps(plan, contents=entry.contents, memory_bytes=memory_bytes, advance=advance)
-    return replace(entry, gaps=found, error=entry.error or found.damage)
+    assert headers.found is not None
+    with bar_of(answer.directory, plan.log.size_bytes) as advance:
+        found = log_gaps(plan, contents=headers.found.contents, memory_bytes=memory_bytes, advance=advance)
+    return replace(answer, found=found, error=headers.error or found.damage)

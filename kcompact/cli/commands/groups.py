@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from kcompact.cli import options
 
 if TYPE_CHECKING:
-    from kcompact.cli.entries import GroupsEntry
+    from collections.abc import Iterator, Sequence
+
     from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import Answer
+    from kcompact.questions.groups import LogGroups
 
 
 @options.command("groups")
@@ -29,47 +32,34 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact groups /var/lib/kafka
       kcompact groups --json /var/lib/kafka | jq '.partitions[].groups[] | select(.members == 0).group'
     """
-    from kcompact.cli.entries import GroupsEntry, complain_of
-    from kcompact.cli.output import streams
-    from kcompact.cli.question import is_file
+    from kcompact.cli.json.groups import GROUPS
+    from kcompact.cli.output.entries import show_groups
+    from kcompact.cli.question import Question, ask
+
+    question = Question(
+        document=GROUPS,
+        answers=partial(_groups, options.batch_memory(memory_bytes)),
+        show=show_groups,
+        complains_of_all=True,
+    )
+    return ask(question, paths, plan_options, as_json=as_json)
+
+
+def _groups(memory_bytes: int, directories: Sequence[Path], _: PlanOptions) -> Iterator[Answer[LogGroups]]:
+    """Yield the groups of the partitions of `__consumer_offsets`. Raises RefusedError if there is none."""
     from kcompact.errors import RefusedError
-    from kcompact.format.names import CONSUMER_OFFSETS
-    from kcompact.plan.walk import gravest_exit_code, named_partitions, walk_partitions
-
-    for_batches = options.batch_memory(memory_bytes)
-    for path in paths:
-        if is_file(path):
-            raise RefusedError(path=path, problem="groups needs a partition directory or a log directory")
-    directories, unusable = named_partitions(paths, GroupsEntry, topics=plan_options.topics)
-    of_groups = [directory for directory in directories if _has_groups(directory)]
-    if not of_groups and not unusable:
-        raise RefusedError(path=paths[0], problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none")
-    entries = [
-        *walk_partitions(of_groups, partial(_with_groups, memory_bytes=for_batches), GroupsEntry.failed),
-        *unusable,
-    ]
-    if as_json:
-        from kcompact.cli.json.groups import GROUPS
-
-        streams.echo(GROUPS.text(now_ms=plan_options.now_ms, partitions=entries))
-    else:
-        from kcompact.cli.output.entries import show_groups
-
-        show_groups(entries)
-        complain_of(entries)
-    return gravest_exit_code([entry.exit_code for entry in entries])
-
-
-def _has_groups(directory: Path) -> bool:
-    from kcompact.format.names import CONSUMER_OFFSETS, parse_directory
-
-    parsed = parse_directory(directory.name)
-    return parsed is not None and parsed.topic_partition.topic == CONSUMER_OFFSETS
-
-
-def _with_groups(directory: Path, memory_bytes: int) -> GroupsEntry:
-    from kcompact.cli.entries import GroupsEntry
+    from kcompact.format.names import CONSUMER_OFFSETS, TopicPartition
     from kcompact.log.files import files_in
+    from kcompact.plan.walk import Answer, walk_partitions
     from kcompact.questions.groups import log_groups
 
-    return GroupsEntry(directory=directory, groups=log_groups(files_in(directory), memory_bytes=memory_bytes))
+    def read(directory: Path) -> Answer[LogGroups]:
+        return Answer(directory=directory, found=log_groups(files_in(directory), memory_bytes=memory_bytes))
+
+    names = {directory: TopicPartition.parse(directory.name) for directory in directories}
+    of_groups = [directory for directory, name in names.items() if name and name.topic == CONSUMER_OFFSETS]
+    if not of_groups:
+        raise RefusedError(
+            path=directories[0], problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none"
+        )
+    return walk_partitions(of_groups, read, Answer.failed)

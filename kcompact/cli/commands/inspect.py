@@ -45,11 +45,13 @@ def command(
         listing = Listing(with_batches=True, layout="jsonl" if as_json else "text", memory_bytes=for_batches)
         return list_paths(paths, plan_options, listing)
     from kcompact.cli.json.inspect import INSPECT
-    from kcompact.cli.question import Question, ask, file_entry, with_contents
+    from kcompact.cli.output.entries import show_inspected
+    from kcompact.cli.question import Question, ask, each, file_entry, inspected
 
     question = Question(
         document=INSPECT,
-        read=with_contents,
+        answers=each(inspected),
+        show=show_inspected,
         read_file=partial(file_entry, verify=False, memory_bytes=for_batches),
     )
     return ask(question, paths, plan_options, as_json=as_json)

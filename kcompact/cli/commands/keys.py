@@ -6,24 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kcompact.cli import options
-from kcompact.cli.failures import delivered
 from kcompact.cli.option_types import Separator, Time, When
-from kcompact.cli.output import streams
 from kcompact.errors import CorruptDataError, KcompactError
 
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
-    from kcompact.cli.entries import KeysEntry, TopicKeys
+    from kcompact.cli.entries import TopicKeys
     from kcompact.config.resolve import Configured
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
-    from kcompact.questions.keys.counts import CountOptions
+    from kcompact.plan.walk import Answer
+    from kcompact.questions.keys.counts import CountOptions, LogKeys
     from kcompact.stages.executor import Executor
 
 
@@ -75,39 +75,30 @@ def command(
       kcompact keys --prefix : --print-data /var/lib/kafka/orders-0
       kcompact keys --older-than 90d --json /var/lib/kafka | jq '.partitions[].keys.old_keys'
     """
-    from kcompact.cli.entries import KeysEntry, complain_of
     from kcompact.cli.json.keys import KEYS, WITH_PRINT_DATA
     from kcompact.cli.output.entries import show_keys
     from kcompact.cli.output.stage_progress import executor_for
-    from kcompact.cli.question import named_in
-    from kcompact.plan.discovery import left_out
-    from kcompact.plan.run_notes import option_notes, running_notes, time_notes
-    from kcompact.plan.walk import gravest_exit_code
+    from kcompact.cli.question import Question, ask
     from kcompact.questions.keys.counts import CountOptions
 
     older_than_ms = None if older_than is None else _age_ms(older_than, plan_options.now_ms)
     count = CountOptions(top=top, separator=prefix or b"", older_than_ms=older_than_ms, memory_bytes=memory_bytes)
-    _, named, directories, unusable = named_in(paths, KeysEntry, plan_options, refused_by="keys")
-    notes = option_notes(directories, plan_options)
-    streams.tell_notes(notes)
-    with executor_for(engine, directories) as executor:
-        topics = list(_topics(directories, plan_options, count, executor)) if directories else []
-    entries = [*(entry for topic in topics for entry in topic.entries), *unusable]
-    doubts = [*running_notes(entries), *time_notes(entries, plan_options)]
-    streams.tell_notes(doubts)
+    topics: list[TopicKeys] = []
 
-    def show() -> None:
-        if as_json:
-            beside = left_out(named, topics=plan_options.topics)
-            content = {"partitions": entries, "left_out": beside, "topics": topics}
-            given = {WITH_PRINT_DATA} if print_data else set[str]()
-            streams.echo(KEYS.text(given, now_ms=plan_options.now_ms, notes=[*notes, *doubts], **content))
-        else:
-            show_keys(topics, count.older_than_ms, print_data=print_data)
+    def answers(directories: Sequence[Path], options: PlanOptions) -> Iterator[Answer[LogKeys]]:
+        with executor_for(engine, directories) as executor:
+            topics.extend(_topics(directories, options, count, executor))
+        return chain.from_iterable(topic.answers for topic in topics)
 
-    lost = delivered(show, only_reads=True)
-    complain_of(entries)
-    return gravest_exit_code([entry.exit_code for entry in entries]) or lost
+    question = Question(
+        document=KEYS,
+        answers=answers,
+        show=lambda _, printer: show_keys(topics, older_than_ms, printer, print_data=print_data),
+        content=lambda: {"topics": topics},
+        given={WITH_PRINT_DATA} if print_data else set(),
+        complains_of_all=True,
+    )
+    return ask(question, paths, plan_options, as_json=as_json)
 
 
 def _age_ms(time: When, now_ms: int) -> int:
@@ -174,29 +165,28 @@ def _topic(
     executor: Executor,
     _: LogDir,
 ) -> TopicKeys:
-    from kcompact.cli.entries import KeysEntry, TopicKeys
+    from kcompact.cli.entries import TopicKeys
     from kcompact.plan.partition import advise_recovery
-    from kcompact.plan.walk import Planner, walk_partitions
+    from kcompact.plan.walk import Answer, Planner, walk_partitions
     from kcompact.questions.keys.count import count_keys
 
     planner = Planner(directories, options, configs)
-    visit = partial(planner.planned_despite_damage, entry=KeysEntry)
-    planned = walk_partitions(directories, visit, KeysEntry.failed)
-    entries = {entry.directory: entry for entry in map(_with_damage, planned)}
+    planned = walk_partitions(directories, planner.planned_despite_damage, Answer.failed)
+    entries: dict[Path, Answer[LogKeys]] = {each.directory: each for each in map(_with_damage, planned)}
     plans = [entry.plan for entry in entries.values() if entry.plan is not None]
     counted = count_keys(plans, executor, count)
     for keys in counted.logs:
         entry = entries[keys.directory]
         # The count says where the damage is; the plan may only have found that there is some.
-        entries[keys.directory] = replace(entry, keys=keys, error=keys.problem or entry.error)
+        entries[keys.directory] = replace(entry, found=keys, error=keys.problem or entry.error)
     for directory, problem in counted.failed:
         entries[directory] = replace(entries[directory], error=problem)
     for entry in entries.values():
         advise_recovery(entry.error, entry.plan)
-    return TopicKeys(topic=topic, entries=tuple(entries.values()), counted=counted)
+    return TopicKeys(topic=topic, answers=tuple(entries.values()), counted=counted)
 
 
-def _with_damage(entry: KeysEntry) -> KeysEntry:
+def _with_damage(entry: Answer[LogKeys]) -> Answer[LogKeys]:
     """Return an entry whose plan says of its damage, so that the count looks for open transactions itself."""
     plan, damage = entry.plan, entry.plan_damage
     if plan is None or plan.log.damage or not isinstance(damage, CorruptDataError):

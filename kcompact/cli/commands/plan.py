@@ -95,10 +95,10 @@ def command(
     from kcompact.config.settings import parse_override
     from kcompact.plan.discovery import left_out
     from kcompact.plan.run_notes import option_notes, plan_notes
-    from kcompact.plan.walk import PlannedPartition, gravest_exit_code, in_turns, named_partitions, plan_partitions
+    from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions, plan_partitions
 
     compared = tuple(parse_override(text, option="--compare") for text in compare)
-    directories, unusable = named_partitions(paths, PlannedPartition, topics=plan_options.topics)
+    directories, unusable = named_partitions(paths, topics=plan_options.topics)
     planned = in_turns(list(plan_partitions(directories, plan_options)))
     held_back = None
     if plan_options.replicas:

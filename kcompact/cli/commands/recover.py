@@ -19,8 +19,8 @@ from kcompact.readable import counted
 
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
-    from kcompact.cli.entries import RecoveryEntry
     from kcompact.errors import KcompactError
+    from kcompact.plan.walk import Answer
     from kcompact.swap.recovery_end import Recovery, RecoveryReport
 
 
@@ -43,14 +43,14 @@ def command(paths: tuple[Path, ...], foreign: bool, journal: Path | None, as_jso
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cleaner.journal import default_journal, journal_at
     from kcompact.cleaner.recovering import recover_each
-    from kcompact.cli.entries import RecoveryEntry, complain_of
+    from kcompact.cli.entries import complain_of
     from kcompact.cli.json.recovery import RECOVER
     from kcompact.engine.spark.scratch import sweep_scratch
     from kcompact.log.lock import require_local
     from kcompact.plan.walk import gravest_exit_code, named_partitions
 
     with stop_request() as stop, ExitStack() as stack:
-        directories, unusable = named_partitions(paths, RecoveryEntry)
+        directories, unusable = named_partitions(paths)
         require_local(directory.parent for directory in directories)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
         locks, in_use = Locks(stack), UseCheck()
@@ -60,13 +60,12 @@ def command(paths: tuple[Path, ...], foreign: bool, journal: Path | None, as_jso
         entries = [_entry(directory, recovered[directory]) for directory in directories]
         removed = [*locks.removed, *sweep_scratch()]
         entries += unusable
-        if any(entry.report is not None and entry.report.changed for entry in entries):
+        reports = [(entry.directory, entry.found) for entry in entries if entry.found is not None]
+        if any(report.changed for _, report in reports):
             streams.tell_notes(in_use.notes)
-        streams.tell_notes(note for entry in entries if entry.report is not None for note in entry.report.notes)
+        streams.tell_notes(note for _, report in reports for note in report.notes)
         streams.tell_notes(
-            _note_on(entry.directory, entry.report.only_copies)
-            for entry in entries
-            if entry.report is not None and entry.report.only_copies
+            _note_on(directory, report.only_copies) for directory, report in reports if report.only_copies
         )
 
     def show() -> None:
@@ -89,13 +88,13 @@ def _note_on(directory: Path, only_copies: Sequence[int]) -> Note:
     return Note.of(NoteCode.ONLY_COPY_LEFT, name=directory.name, offset=base_offset, more=more)
 
 
-def _entry(directory: Path, recovered: RecoveryReport | KcompactError) -> RecoveryEntry:
-    from kcompact.cli.entries import RecoveryEntry
+def _entry(directory: Path, recovered: RecoveryReport | KcompactError) -> Answer[RecoveryReport]:
     from kcompact.errors import KcompactError
+    from kcompact.plan.walk import Answer
 
     if isinstance(recovered, KcompactError):
-        return RecoveryEntry.failed(directory, recovered)
-    return RecoveryEntry(directory=directory, report=recovered, status=recovered.action)
+        return Answer.failed(directory, recovered)
+    return Answer(directory=directory, found=recovered)
 
 
 def _begun(

@@ -20,7 +20,7 @@ from kcompact.notes import Note
 
 if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions
-    from kcompact.plan.walk import PlannedPartition
+    from kcompact.plan.walk import Answer, PlannedPartition
     from kcompact.questions.keys.counts import CountOptions
     from kcompact.report.reading import PartitionFacts
 
@@ -79,26 +79,29 @@ def command(
     """
     from kcompact.cli.entries import explanations_of
     from kcompact.plan.run_notes import option_notes, plan_notes
-    from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions
+    from kcompact.plan.walk import Answer, Planner, gravest_exit_code, in_turns, named_partitions, walk_partitions
     from kcompact.questions.keys.counts import CountOptions
     from kcompact.report.file import require_libraries, require_writable, write_report
-    from kcompact.report.reading import MOST_DETAILED, PartitionFacts, planned_facts
+    from kcompact.report.reading import MOST_DETAILED, facts_of
 
     if as_json and file == STANDARD_OUTPUT:
         raise click.UsageError("--json and -o - exclude each other: both print on standard output")
     count = CountOptions(separator=prefix.encode("utf-8", "surrogateescape"), memory_bytes=memory_bytes)
     require_libraries(file)
-    directories, unusable = named_partitions(paths, PartitionFacts, topics=plan_options.topics)
+    directories, unusable = named_partitions(paths, topics=plan_options.topics)
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
-    facts = in_turns(list(planned_facts(directories, plan_options)))
+    planner = Planner(directories, plan_options)
+    facts = in_turns(list(walk_partitions(directories, planner.planned_despite_damage, Answer.failed)))
     notes = [*option_notes(directories, plan_options), *plan_notes(facts, plan_options)]
     streams.tell_notes(notes)
     facts = [*_detailed(facts[:MOST_DETAILED], plan_options, count), *facts[MOST_DETAILED:]]
     size_bytes = None
     if facts:
         explanations = explanations_of(facts)
-        explained = [replace(each, explained=explanations.get(each.directory)) for each in facts]
+        explained = [
+            replace(each, found=replace(facts_of(each), explained=explanations.get(each.directory))) for each in facts
+        ]
         page = _page(paths, [*explained, *unusable], plan_options, notes, print_data=print_data)
         size_bytes = len(page.encode())
         if file == STANDARD_OUTPUT:
@@ -132,7 +135,9 @@ def _tell(
         streams.tell(f"wrote {readable.shown(file)}, {readable.size(size_bytes)}")
 
 
-def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: CountOptions) -> list[PartitionFacts]:
+def _detailed(
+    facts: Sequence[Answer[PartitionFacts]], options: PlanOptions, count: CountOptions
+) -> list[Answer[PartitionFacts]]:
     """Return the partitions with what their segments contain, with progress on a terminal."""
     from kcompact.cleaner.outcome import PartitionOutcome
     from kcompact.cli.output.stage_progress import CleaningProgress
@@ -150,7 +155,7 @@ def _detailed(facts: Sequence[PartitionFacts], options: PlanOptions, count: Coun
 
 def _page(
     paths: Sequence[Path],
-    facts: Sequence[PartitionFacts],
+    facts: Sequence[Answer[PartitionFacts]],
     options: PlanOptions,
     notes: Sequence[Note],
     *,
@@ -184,9 +189,10 @@ def _page(
     )
 
 
-def _commands(facts: Sequence[PartitionFacts]) -> list[str]:
+def _commands(facts: Sequence[Answer[PartitionFacts]]) -> list[str]:
     """Return the commands to run next, with the paths and the settings of this one."""
     from kcompact.plan.run_notes import running_notes
+    from kcompact.report.reading import facts_of
 
     command, *arguments = _shared_arguments(typed_arguments())
     found = []
@@ -196,7 +202,7 @@ def _commands(facts: Sequence[PartitionFacts]) -> list[str]:
         if any(each.is_eligible for each in facts):
             found.append(command_after([command, "--dry-run", *arguments], "clean"))
             found.append(command_after([command, *arguments], "clean"))
-        elif any(each.dry_run is not None and each.dry_run.result is not None for each in facts):
+        elif any((dry_run := facts_of(each).dry_run) and dry_run.result is not None for each in facts):
             found.append(command_after([command, "--force", "--dry-run", *arguments], "clean"))
     found.append(command_after([command, *arguments], "plan"))
     return found

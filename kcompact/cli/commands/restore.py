@@ -21,7 +21,8 @@ from kcompact.readable import shown, some_of
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cleaner.restoring import RestoredPartition
-    from kcompact.cli.entries import RestoreEntry
+    from kcompact.cli.entries import Restored
+    from kcompact.plan.walk import Answer
 
 
 @options.command("restore", settings=False)
@@ -60,7 +61,7 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
             from kcompact.cli.output.printer import Printer
 
             show_restore(entries, Printer())
-            if any(entry.status.startswith("restored") for entry in entries):
+            if any(entry.found and entry.found.status.startswith("restored") for entry in entries):
                 streams.tell_notes([_on_links(kept, entries)])
 
     lost = delivered(show)
@@ -68,7 +69,7 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
     return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 
 
-def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> Note:
+def _on_links(kept: Path, entries: Sequence[Answer[Restored]]) -> Note:
     """Return what to do with the directory of `keep_replaced`: only when all is back it holds no old segment alone."""
     missing = [shown(entry.directory.name) for entry in entries if entry.error is not None]
     if missing:
@@ -78,30 +79,30 @@ def _on_links(kept: Path, entries: Sequence[RestoreEntry]) -> Note:
 
 def _entry(
     partition: RestoredPartition, kept: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, only_check: bool
-) -> RestoreEntry:
+) -> Answer[Restored]:
     from kcompact.cleaner.restoring import restore_partition
-    from kcompact.cli.entries import RestoreEntry
+    from kcompact.cli.entries import Restored
+    from kcompact.plan.walk import Answer
 
     directory = Path(partition.subject.directory) if partition.subject else kept / partition.name
     try:
         if partition.error is not None:
             raise partition.error
         if partition.subject is None:  # The cleaning was killed before anything was replaced.
-            return RestoreEntry(directory=directory, status="nothing-to-do", files=0, size_bytes=0, not_restored=())
+            return Answer(directory=directory, found=Restored("nothing-to-do"))
         stop.check(directory)
         with storage_errors(directory):
             verified = restore_partition(
                 kept, partition.subject, locks, in_use, check=lambda: stop.check(directory), only_check=only_check
             )
     except KcompactError as problem:
-        return RestoreEntry(directory=directory, status="failed", error=problem)
+        return Answer(directory=directory, error=problem)
     status = "nothing-to-do" if verified.is_done else "restorable" if only_check else "restored"
-    return RestoreEntry(
-        directory=directory,
+    found = Restored(
         status=f"{status}-in-part" if verified.left_out else status,
         files=sum(len(group.old) for group in verified.groups),
         size_bytes=verified.size_bytes,
         checkpoint=verified.checkpoint_offset,
         not_restored=tuple(group.base_offset for group in verified.left_out),
-        error=verified.moved_on,
     )
+    return Answer(directory=directory, found=found, error=verified.moved_on)

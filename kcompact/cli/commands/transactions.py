@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcompact.cli import options
 
 if TYPE_CHECKING:
-    from kcompact.cli.entries import InspectedPartition
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import Answer
+    from kcompact.questions.transactions.answer import TransactionReport
 
 
 @options.command("transactions")
@@ -32,25 +33,28 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact transactions --json /var/lib/kafka | jq '.partitions[].transactions.open_transactions[]'
     """
     from kcompact.cli.json.transactions import TRANSACTIONS
-    from kcompact.cli.question import Question, ask
+    from kcompact.cli.output.entries import show_history
+    from kcompact.cli.question import Question, ask, each
+    from kcompact.views.transactions import transactions_section
 
     question = Question(
         document=TRANSACTIONS,
-        read=partial(with_transactions, options.batch_memory(memory_bytes)),
+        answers=each(partial(with_transactions, options.batch_memory(memory_bytes))),
+        show=partial(show_history, transactions_section),
         explains=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)
 
 
-def with_transactions(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
-    """Return the entry of a partition with its transactions. Raises StorageError."""
+def with_transactions(memory_bytes: int, answer: Answer[Any], log_dir: LogDir) -> Answer[TransactionReport]:
+    """Return a partition with its transactions. Raises StorageError."""
     from kcompact.cli.output.progress import bar_of
-    from kcompact.cli.question import with_contents
+    from kcompact.cli.question import inspected
     from kcompact.questions.transactions.answer import log_transaction_report
 
-    entry = with_contents(entry, log_dir)
-    plan = entry.plan
+    headers = inspected(answer, log_dir)
+    plan = headers.plan
     assert plan is not None
-    with bar_of(entry.directory, plan.log.size_bytes) as advance:
+    with bar_of(answer.directory, plan.log.size_bytes) as advance:
         found = log_transaction_report(plan, memory_bytes=memory_bytes, advance=advance)
-    return replace(entry, transactions=found, error=entry.error or found.damage)
+    return replace(answer, found=found, error=headers.error or found.damage)

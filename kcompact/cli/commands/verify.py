@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcompact.cli import options
 
 if TYPE_CHECKING:
-    from kcompact.cli.entries import InspectedPartition
+    from kcompact.cli.entries import Inspected
     from kcompact.log.directory import LogDir
     from kcompact.plan.options import PlanOptions
+    from kcompact.plan.walk import Answer
 
 
 @options.command("verify")
@@ -34,28 +35,31 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact verify /var/lib/kafka/orders-0/00000000000000000000.log
     """
     from kcompact.cli.json.inspect import VERIFY
-    from kcompact.cli.question import Question, ask, file_entry
+    from kcompact.cli.output.entries import show_inspected
+    from kcompact.cli.question import Question, ask, each, file_entry
 
     for_batches = options.batch_memory(memory_bytes)
     question = Question(
         document=VERIFY,
-        read=partial(_verified, for_batches),
+        answers=each(partial(_verified, for_batches)),
+        show=show_inspected,
         read_file=partial(file_entry, verify=True, memory_bytes=for_batches),
     )
     return ask(question, paths, plan_options, as_json=as_json)
 
 
-def _verified(memory_bytes: int, entry: InspectedPartition, log_dir: LogDir) -> InspectedPartition:
-    """Return the entry of a partition with all findings."""
+def _verified(memory_bytes: int, answer: Answer[Any], log_dir: LogDir) -> Answer[Inspected]:
+    """Return a partition with all findings."""
+    from kcompact.cli.entries import Inspected
     from kcompact.questions.verify.findings import first_error, of_error
     from kcompact.questions.verify.log import verify_log
     from kcompact.questions.verify.small_files import log_dir_findings
 
-    plan = entry.plan
+    plan = answer.plan
     assert plan is not None
     contents = verify_log(plan.log, index_interval_bytes=plan.config.index_interval_bytes, memory_bytes=memory_bytes)
-    findings = (*map(of_error, entry.damage_outside), *contents.findings, *log_dir_findings(log_dir))
-    error = entry.error or first_error(contents.findings)
+    findings = (*map(of_error, answer.damage_outside), *contents.findings, *log_dir_findings(log_dir))
+    error = answer.error or first_error(contents.findings)
     if error is None:
         error = next((each.damage for each in contents.segments if each.damage is not None), None)
-    return replace(entry, error=error, contents=contents, findings=findings)
+    return replace(answer, error=error, found=Inspected(contents, findings))

@@ -41,9 +41,9 @@ GROUPS = Document(
                     "groups",
                     list_of(GROUP),
                     "the groups, the largest first",
-                    lambda entry: entry.groups.groups if entry.groups else (),
+                    lambda answer: answer.found.groups if answer.found else (),
                 ),
-                LOG_GROUPS.within("groups", or_null=True),
+                LOG_GROUPS.within("found", or_null=True),
                 ERROR,
             )
         ),

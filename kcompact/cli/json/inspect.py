@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kcompact.cli.entries import FileEntry, InspectedPartition
+from kcompact.cli.entries import FileEntry, Inspected
 from kcompact.cli.json.fields import (
     INTEGER,
     STRING,
@@ -30,6 +30,7 @@ from kcompact.cli.json.partitions import (
     PlannedSegment,
     planned_segments,
 )
+from kcompact.plan.walk import Answer
 from kcompact.questions.contents import SegmentContents
 from kcompact.questions.verify.findings import FileSeverity
 
@@ -95,11 +96,11 @@ def counted(found: InspectedSegment | FileEntry) -> SegmentContents | None:
 INSPECTED_SEGMENT = Shape("inspected-segment", SEGMENT.within("planned"), CONTENTS.within(counted, or_null=True))
 
 
-def _segments(entry: InspectedPartition) -> list[InspectedSegment] | None:
-    segments = planned_segments(entry)
+def _segments(answer: Answer[Inspected]) -> list[InspectedSegment] | None:
+    segments = planned_segments(answer)
     if segments is None:
         return None
-    found: Sequence[SegmentContents | None] = entry.contents.segments if entry.contents else [None] * len(segments)
+    found: Sequence[SegmentContents | None] = answer.found.contents.segments if answer.found else [None] * len(segments)
     return [InspectedSegment(each, contents) for each, contents in zip(segments, found, strict=True)]
 
 
@@ -131,7 +132,12 @@ INSPECTED = Shape(
     ).within("plan", or_null=True),
 )
 
-FINDINGS = Field("findings", nullable(list_of(FINDING)), "what is wrong; null for a partition that could not be read")
+FINDINGS = Field(
+    "findings",
+    nullable(list_of(FINDING)),
+    "what is wrong; null for a partition that could not be read",
+    lambda answer: answer.found.findings if answer.found else None,
+)
 VERIFIED = Shape("verified-partition", INSPECTED, FINDINGS)
 
 FILE = Shape(

@@ -224,13 +224,13 @@ TOPIC = Shape(
         "directories",
         list_of(TEXT),
         "the partitions that were counted",
-        lambda topic: [entry.directory for entry in topic.entries if entry.keys is not None],
+        lambda topic: [each.directory for each in topic.answers if each.found is not None],
     ),
     Field(
         "incomplete",
         list_of(TEXT),
         "the partitions that could not be counted, or only up to their damage",
-        lambda topic: [entry.directory for entry in topic.incomplete],
+        lambda topic: [each.directory for each in topic.incomplete],
     ),
     COUNTS.within(lambda topic: topic.counted.counts if topic.counted.logs else None, or_null=True),
     Shape(

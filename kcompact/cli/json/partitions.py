@@ -341,7 +341,7 @@ def answer(name: str, shape: Shape) -> Field:
     partition = Shape(
         "partition",
         IDENTITY,
-        Field(name, nullable(shape), "null for a partition that could not be read"),
+        Field(name, nullable(shape), "null for a partition that could not be read", "found"),
         PARTITION_NOTES,
         ERROR,
     )

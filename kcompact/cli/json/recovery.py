@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from kcompact.cli.entries import Restored
 from kcompact.cli.json.fields import BOOLEAN, INTEGER, STRING, TEXT, Document, Field, Shape, choice, list_of, nullable
 from kcompact.cli.json.partitions import ERROR, IDENTITY
+from kcompact.plan.walk import Answer
+from kcompact.swap.recovery_end import RecoveryReport
+
+
+def status_of(answer: Answer[RecoveryReport] | Answer[Restored]) -> str:
+    """Return what was done in a partition."""
+    return answer.found.status if answer.found else "failed"
+
 
 RECOVERED = Shape(
     "partition",
     IDENTITY,
-    Field("status", choice(("finished", "undone", "tidied", "nothing-to-do", "failed")), "what was done"),
+    Field("status", choice(("finished", "undone", "tidied", "nothing-to-do", "failed")), "what was done", status_of),
     Shape(
         "recovery",
         Field(
@@ -39,7 +48,7 @@ RECOVERED = Shape(
             list_of(INTEGER),
             "with `--foreign`, the base offsets of `.deleted` segments that were left alone",
         ),
-    ).within("report", or_null=True),
+    ).within("found", or_null=True),
     ERROR,
     meaning="All but the status are null for a partition that failed.",
 )
@@ -57,16 +66,20 @@ RESTORED = Shape(
         "status",
         choice(("restored", "restored-in-part", "restorable", "restorable-in-part", "nothing-to-do", "failed")),
         "`restorable` with `--check`",
+        status_of,
     ),
-    Field("files", nullable(INTEGER), "put back, or to be put back"),
-    Field("size_bytes", nullable(INTEGER), "the bytes of these"),
-    Field(
-        "checkpoint_offset",
-        nullable(INTEGER),
-        "the entry of `cleaner-offset-checkpoint` that was, or is to be, put back; null without one",
-        "checkpoint",
-    ),
-    Field("not_restored", nullable(list_of(INTEGER)), "the base offsets of the groups that cannot be put back"),
+    Shape(
+        "restored",
+        Field("files", INTEGER, "put back, or to be put back"),
+        Field("size_bytes", INTEGER, "the bytes of these"),
+        Field(
+            "checkpoint_offset",
+            nullable(INTEGER),
+            "the entry of `cleaner-offset-checkpoint` that was, or is to be, put back; null without one",
+            "checkpoint",
+        ),
+        Field("not_restored", list_of(INTEGER), "the base offsets of the groups that cannot be put back"),
+    ).within("found", or_null=True),
     ERROR,
     meaning="All but the status are null for a partition that failed.",
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kcompact import readable
+from kcompact.cli.json.recovery import status_of
 from kcompact.cli.output import dump
 from kcompact.cli.output.printer import Printer
 from kcompact.errors import CorruptDataError
-from kcompact.views.parts import Cell, Heading, Part, Table, Tone, lines, offset, row
+from kcompact.views.parts import Cell, Heading, Section, Table, Tone, lines, offset, row
 from kcompact.views.sentences import unlocked
 
 _MOST_NAMED = 20
@@ -18,105 +19,110 @@ _MOST_NAMED = 20
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kcompact.cli.entries import (
-        FileEntry,
-        GroupsEntry,
-        InspectedPartition,
-        KeysEntry,
-        RecoveryEntry,
-        RestoreEntry,
-        TopicKeys,
-    )
+    from kcompact.cli.entries import FileEntry, Inspected, Restored, TopicKeys
     from kcompact.plan.clean_plan import CleanPlan
+    from kcompact.plan.walk import Answer, Found
+    from kcompact.questions.groups import LogGroups
+    from kcompact.questions.keys.counts import LogKeys
     from kcompact.swap.recovery_end import RecoveryReport
 
 
 # keys
 
 
-def show_keys(topics: Sequence[TopicKeys], older_than_ms: int | None, *, print_data: bool) -> None:
+def show_keys(topics: Sequence[TopicKeys], older_than_ms: int | None, printer: Printer, *, print_data: bool) -> None:
     """Print each partition, and each topic with several partitions. `older_than_ms` is the age that was asked for."""
-    printer = Printer()
     is_first = True
     for topic in topics:
-        for entry in topic.entries:
+        for answer in topic.answers:
             if not is_first:
                 printer.line()
             is_first = False
-            _show_keys_of_partition(entry, older_than_ms, printer, print_data=print_data)
-        if len(topic.entries) > 1 and topic.counted.logs:
+            _show_keys_of_partition(answer, older_than_ms, printer, print_data=print_data)
+        if len(topic.answers) > 1 and topic.counted.logs:
             from kcompact.views.keys import topic_section
 
             printer.line()
             counted = len(topic.counted.logs)
-            of_all = "" if counted == len(topic.entries) else f" of {len(topic.entries):,}"
+            of_all = "" if counted == len(topic.answers) else f" of {len(topic.answers):,}"
             printer.parts([Heading(name=topic.topic, detail=f"{counted:,}{of_all} partitions")])
-            names = [entry.name for entry in topic.incomplete]
+            names = [each.name for each in topic.incomplete]
             printer.parts(topic_section(topic.counted, incomplete=names, print_data=print_data).parts)
 
 
-def _show_keys_of_partition(entry: KeysEntry, older_than_ms: int | None, printer: Printer, *, print_data: bool) -> None:
+def _show_keys_of_partition(
+    answer: Answer[LogKeys], older_than_ms: int | None, printer: Printer, *, print_data: bool
+) -> None:
     from kcompact.views import keys
     from kcompact.views.segments import notes
 
-    printer.parts([Heading(name=entry.name, detail=readable.path_from_here(entry.directory))])
-    if entry.keys is None:
+    printer.parts([Heading(name=answer.name, detail=readable.path_from_here(answer.directory))])
+    if answer.found is None:
         # The whole error, with the next command, is on standard error.
-        message = "nothing can be read" if entry.error is None else readable.relative_to_here(str(entry.error))
+        message = "nothing can be read" if answer.error is None else readable.relative_to_here(str(answer.error))
         printer.parts([lines(f"not counted: {message.splitlines()[0]}")])
         return
-    section = keys.keys_section(entry.keys, older_than_ms=older_than_ms, print_data=print_data)
-    parts = list(section.parts)
-    if entry.plan is not None and entry.keys.counts.undecided_records.number:
-        parts += [keys.undecided(entry.keys, entry.plan), notes(entry.plan)]
+    parts = list(keys.keys_section(answer.found, older_than_ms=older_than_ms, print_data=print_data).parts)
+    if answer.plan is not None and answer.found.counts.undecided_records.number:
+        parts += [keys.undecided(answer.found, answer.plan), notes(answer.plan)]
     printer.parts(parts)
 
 
 # inspect, verify, gaps, transactions
 
 
-def show_inspection(entry: InspectedPartition, printer: Printer) -> None:
-    """Print what one of these commands found in a partition."""
+def show_inspected(answers: Sequence[Answer[Inspected]], printer: Printer) -> None:
+    """Print what was found in each partition."""
     from kcompact.views import segments
 
-    printer.parts([Heading(name=entry.name, detail=readable.path_from_here(entry.directory))])
-    plan = entry.plan
-    if plan is None:
-        _show_error(entry, printer)
-        return
-    if entry.gaps is not None or entry.transactions is not None:
-        printer.parts(_history(entry, plan))
-        _show_error(entry, printer)
-        return
-    parts = [*segments.facts_parts(plan, entry), *segments.segments_section(plan, entry.contents).parts]
-    parts += [segments.notes(plan), segments.other_files(plan)]
-    printer.parts([*parts, segments.findings_part(entry.findings)] if entry.findings is not None else parts)
-    # The findings name the damage already.
-    if entry.findings is None or not isinstance(entry.error, CorruptDataError):
-        _show_error(entry, printer)
+    def show(answer: Answer[Inspected], plan: CleanPlan) -> None:
+        contents, findings = answer.found or (None, None)
+        parts = [*segments.facts_parts(plan, answer), *segments.segments_section(plan, contents).parts]
+        parts += [segments.notes(plan), segments.other_files(plan)]
+        printer.parts(parts if findings is None else [*parts, segments.findings_part(findings)])
+        # The findings name the damage already.
+        if findings is None or not isinstance(answer.error, CorruptDataError):
+            _show_error(answer, printer)
+
+    _show_each(answers, printer, show)
 
 
-def _history(entry: InspectedPartition, plan: CleanPlan) -> list[Part]:
-    """Return the gaps or the transactions of one partition, whichever there are."""
+def show_history(section: Callable[[Any], Section], answers: Sequence[Answer[Any]], printer: Printer) -> None:
+    """Print the gaps or the transactions of each partition; `section` returns those of one."""
     from kcompact.views.segments import notes
 
-    parts: list[Part] = []
-    if entry.gaps is not None:
-        from kcompact.views.gaps import gaps_section
+    def show(answer: Answer[Any], plan: CleanPlan) -> None:
+        parts = [] if answer.found is None else list(section(answer.found).parts)
+        if plan.last_stable_offset < plan.log.log_end_offset or plan.log.is_cluster_metadata:
+            parts.append(notes(plan))  # They say where the view of a consumer ends, and why.
+        printer.parts(parts)
+        _show_error(answer, printer)
 
-        parts += gaps_section(entry.gaps).parts
-    if entry.transactions is not None:
-        from kcompact.views.transactions import transactions_section
-
-        parts += transactions_section(entry.transactions).parts
-    if plan.last_stable_offset < plan.log.log_end_offset or plan.log.is_cluster_metadata:
-        parts.append(notes(plan))  # They say where the view of a consumer ends, and why.
-    return parts
+    _show_each(answers, printer, show)
 
 
-def _show_error(entry: InspectedPartition, printer: Printer) -> None:
-    if entry.error is not None:
-        printer.lines(f"  error: {readable.relative_to_here(str(entry.error))}")
+def _show_each(
+    answers: Sequence[Answer[Found]], printer: Printer, show: Callable[[Answer[Found], CleanPlan], None]
+) -> None:
+    """Print each partition below its name, and the sums of many."""
+    from kcompact.views.plans import inspected_parts
+
+    for number, answer in enumerate(answers):
+        if number:
+            printer.line()
+        printer.parts([Heading(name=answer.name, detail=readable.path_from_here(answer.directory))])
+        if answer.plan is None:
+            _show_error(answer, printer)
+        else:
+            show(answer, answer.plan)
+    if parts := inspected_parts(answers):
+        printer.line()
+        printer.parts(parts)
+
+
+def _show_error(answer: Answer[Any], printer: Printer) -> None:
+    if answer.error is not None:
+        printer.lines(f"  error: {readable.relative_to_here(str(answer.error))}")
 
 
 def show_file(entry: FileEntry, printer: Printer) -> None:
@@ -143,19 +149,19 @@ def show_file(entry: FileEntry, printer: Printer) -> None:
 # groups
 
 
-def show_groups(entries: Sequence[GroupsEntry]) -> None:
+def show_groups(answers: Sequence[Answer[LogGroups]], printer: Printer) -> None:
     """Print the groups of all partitions in one table, and the totals."""
     from kcompact.views.groups import groups_parts
 
-    read = [(entry.directory.name.rpartition("-")[2], entry.groups) for entry in entries if entry.groups is not None]
+    read = [(each.name.rpartition("-")[2], each.found) for each in answers if each.found is not None]
     if read:
-        Printer().parts(groups_parts(read))
+        printer.parts(groups_parts(read))
 
 
 # recover, restore
 
 
-def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], printer: Printer) -> None:
+def show_recovery(entries: Sequence[Answer[RecoveryReport]], removed: Sequence[Path], printer: Printer) -> None:
     """Print what recovery did to each partition; of many on a terminal only where there was something to do.
 
     `removed` is what killed runs had left elsewhere.
@@ -165,12 +171,12 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
 
     listed = unlocked(entries)
     is_folded = printer.lines_to_fill is not None and len(listed) > FEW
-    nothing = RecoveryReport().action
-    shown = [entry for entry in listed if not is_folded or entry.status != nothing]
+    nothing = RecoveryReport().status
+    shown = [entry for entry in listed if not is_folded or status_of(entry) != nothing]
     table = Table(
         columns=("partition", "status", "what"),
         rows=tuple(
-            row(entry.directory.name, _status(entry), "; ".join(_recovery_steps(entry.report or RecoveryReport())))
+            row(entry.directory.name, _status(entry), "; ".join(_recovery_steps(entry.found or RecoveryReport())))
             for entry in shown
         ),
         whole=("status",),
@@ -178,12 +184,12 @@ def show_recovery(entries: Sequence[RecoveryEntry], removed: Sequence[Path], pri
     paths = [readable.relative_to_here(readable.safe(str(path))) for path in removed]
     said = [f"removed what a killed run had left: {path}" for path in paths]
     if len(shown) < len(listed):
-        said.append(by_status(sorted((entry.status for entry in entries), key=lambda status: status == nothing)))
+        said.append(by_status(sorted(map(status_of, entries), key=lambda status: status == nothing)))
     printer.parts([*([table] if shown else []), lines(*said, is_close=True, is_indented=False)])
 
 
-def _status(entry: RecoveryEntry | RestoreEntry) -> Cell:
-    return Cell(text=entry.status, tone=Tone.BAD if entry.error else None)
+def _status(entry: Answer[RecoveryReport] | Answer[Restored]) -> Cell:
+    return Cell(text=status_of(entry), tone=Tone.BAD if entry.error else None)
 
 
 def _recovery_steps(report: RecoveryReport) -> list[str]:
@@ -202,7 +208,7 @@ def _recovery_steps(report: RecoveryReport) -> list[str]:
     return steps
 
 
-def show_restore(entries: Sequence[RestoreEntry], printer: Printer) -> None:
+def show_restore(entries: Sequence[Answer[Restored]], printer: Printer) -> None:
     """Print what `restore` did to each partition."""
     listed = unlocked(entries)
     table = Table(
@@ -211,9 +217,9 @@ def show_restore(entries: Sequence[RestoreEntry], printer: Printer) -> None:
             row(
                 entry.directory.name,
                 _status(entry),
-                entry.files,
-                None if entry.size_bytes is None else readable.size(entry.size_bytes),
-                offset(entry.checkpoint),
+                entry.found and entry.found.files,
+                entry.found and readable.size(entry.found.size_bytes),
+                entry.found and offset(entry.found.checkpoint),
             )
             for entry in listed
         ),

@@ -85,11 +85,11 @@ def test_request_is_checked() -> None:
 SLOW = """
 import sys, time
 from kcompact.engine.in_process import InProcess
-def write(self, *arguments):
+def run(self, *arguments):
     print("writing", flush=True, file=sys.stderr)
     while True:  # A signal just before a sleep does not end it.
         time.sleep(0.05)
-InProcess.write = write
+InProcess.run = run
 from kcompact.cli.app import main
 main(sys.argv[1:])
 """

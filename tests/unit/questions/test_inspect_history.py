@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kcompact.cli.commands import gaps, transactions
-from kcompact.cli.entries import InspectedPartition
 from kcompact.cli.output import progress
 from kcompact.format.codec import Codec, compress
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
@@ -22,6 +21,7 @@ from kcompact.log.directory import LogDir
 from kcompact.log.files import LogFile
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
+from kcompact.plan.walk import Answer
 from kcompact.questions.gaps.answer import log_gaps
 from kcompact.questions.gaps.walks import Gaps, Label
 from kcompact.questions.transactions.answer import TransactionEnding, TransactionReport, log_transaction_report
@@ -449,7 +449,7 @@ def test_a_bar_on_a_terminal(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     for stream, shows in ((Terminal(), True), (io.StringIO(), False)):
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", stream)
-            find(DEFAULT_MEMORY_BYTES, InspectedPartition(directory=directory, plan=plan), LogDir(path=tmp_path))
+            find(DEFAULT_MEMORY_BYTES, Answer(directory=directory, plan=plan), LogDir(path=tmp_path))
         assert (f"{directory.name} reading" in stream.getvalue()) == shows
         size = f"{plan.log.size_bytes} B of {plan.log.size_bytes} B"
         assert (size in stream.getvalue()) == shows

@@ -53,7 +53,7 @@ def recovered(state: Scene) -> str:
     for base in report.only_copies:
         for path in state.directory.glob(f"{base:020d}.*.deleted"):
             path.rename(path.with_suffix(""))
-    return report.action
+    return report.status
 
 
 @pytest.mark.long

@@ -117,7 +117,7 @@ def test_a_restore_that_is_stopped_is_recovered_and_completed(
     count, ways = 0, set()
     for number, state in stopped_states(kept.scene, tmp_path, restore(kept), stride=stride):
         report = recovery.recover(state.directory, log_dir=state.log_dir)
-        ways.add(report.action)
+        ways.add(report.status)
         assert latest_values(state.directory) == kept.scene.view, number
         assert not recovery.recover(state.directory, log_dir=state.log_dir).changed
         restore(kept)(state, None)
@@ -138,7 +138,7 @@ def test_a_restore_that_is_stopped_is_ended_without_its_manifest(tmp_path: Path)
             shutil.rmtree(staging)
         for snapshot in state.directory.glob("*.snapshot.*"):
             snapshot.unlink()
-        ways.append(recovery.recover(state.directory, log_dir=state.log_dir, foreign=True).action)
+        ways.append(recovery.recover(state.directory, log_dir=state.log_dir, foreign=True).status)
         assert latest_values(state.directory) == kept.scene.view, number
     assert list(dict.fromkeys(ways))[:3] == ["nothing-to-do", "undone", "finished"]
 

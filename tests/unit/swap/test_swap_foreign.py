@@ -55,9 +55,9 @@ def test_every_stop_of_a_broker(groups: tuple[tuple[int, ...], ...], not_reached
         assert_recovered(state, not_reached)
         assert report.broker_files == tuple(sorted({*left} - {*broker_files(state)}))
         assert report.left_behind == tuple(broker_files(state))
-        seen.append(report.action)
+        seen.append(report.status)
         recovered = listing(state.log_dir)
-        assert recover(state).action == "nothing-to-do"
+        assert recover(state).status == "nothing-to-do"
         assert listing(state.log_dir) == recovered
     assert list(dict.fromkeys(seen))[:3] == ["undone", "finished", "tidied"]
     assert len(seen) > 15
