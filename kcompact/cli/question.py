@@ -26,6 +26,7 @@ from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
+    from kcompact.notes import Note
 
 Read = Callable[[Answer[Any], LogDir], Answer[Found]]
 """Returns a partition that has a plan with what was found in it. Raises StorageError."""
@@ -36,9 +37,9 @@ class Question(Generic[Found]):
     """What a command asks, and how it shows the answers.
 
     `answers` reads the partitions in some directories. The document may have more than the answers: `content`, which is
-    asked for after them, and what is `given`. Without `read_file` single files are refused: all segments of a partition
-    decide. `explains`: forecasts are made, which depend on more settings. `complains_of_all`: the errors of the
-    partitions are not shown with them.
+    asked for after them, and what is `given`. `doubts` are notes on why the answers may be wrong. Without `read_file`
+    single files are refused: all segments of a partition decide. `explains`: forecasts are made, which depend on more
+    settings. `complains_of_all`: the errors of the partitions are not shown with them.
     """
 
     document: Document
@@ -47,6 +48,7 @@ class Question(Generic[Found]):
     read_file: Callable[[Path], FileEntry] | None = None
     content: Callable[[], Mapping[str, object]] = dict
     given: Set[str] = field(default_factory=frozenset)
+    doubts: Callable[[Sequence[Answer[Found]], PlanOptions], list[Note]] = plan_notes
     explains: bool = False
     complains_of_all: bool = False
 
@@ -69,7 +71,7 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
     streams.tell_notes(notes)
     answers = list(question.answers(directories, options)) if directories else []
     file_entries = [question.read_file(file) for file in files] if question.read_file else []
-    doubts = plan_notes(answers, options)
+    doubts = question.doubts(answers, options)
     streams.tell_notes(doubts)
 
     def show() -> None:
@@ -97,10 +99,8 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
             printer.parts(left_out_parts(beside, printer.space))
 
     lost = delivered(show, only_reads=True)
-    if question.complains_of_all:
-        complain_of([*answers, *unusable])
-    elif not as_json:
-        complain_of(unusable)
+    if not as_json:
+        complain_of([*answers, *unusable] if question.complains_of_all else unusable)
     codes = [*(each.exit_code for each in (*answers, *unusable)), *(each.exit_code for each in file_entries)]
     return gravest_exit_code(codes) or lost
 

@@ -79,6 +79,7 @@ def command(
     from kcompact.cli.output.entries import show_keys
     from kcompact.cli.output.stage_progress import executor_for
     from kcompact.cli.question import Question, ask
+    from kcompact.plan.run_notes import running_notes, time_notes
     from kcompact.questions.keys.counts import CountOptions
 
     older_than_ms = None if older_than is None else _age_ms(older_than, plan_options.now_ms)
@@ -96,6 +97,7 @@ def command(
         show=lambda _, printer: show_keys(topics, older_than_ms, printer, print_data=print_data),
         content=lambda: {"topics": topics},
         given={WITH_PRINT_DATA} if print_data else set(),
+        doubts=lambda found, options: [*running_notes(found), *time_notes(found, options)],
         complains_of_all=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)
