@@ -25,8 +25,11 @@ from kcompact.plan.walk import Answer, Found, Planner, gravest_exit_code, named_
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
+    from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.output.printer import Printer
     from kcompact.notes import Note
+    from kcompact.plan.clean_plan import CleanPlan
+    from kcompact.stages.fold import Fold
 
 Read = Callable[[Answer[Any], LogDir], Answer[Found]]
 """Returns a partition that has a plan with what was found in it. Raises StorageError."""
@@ -59,6 +62,28 @@ def each(read: Read[Found]) -> Callable[[Sequence[Path], PlanOptions], Iterable[
     def answers(directories: Sequence[Path], options: PlanOptions) -> Iterable[Answer[Found]]:
         visit = partial(Planner(directories, options).read, read=read)
         return walk_partitions(directories, visit, Answer.failed)
+
+    return answers
+
+
+def each_record(
+    asks: Callable[[CleanPlan], Fold[Any, Found]], engine: EngineOptions, memory_bytes: int | None
+) -> Callable[[Sequence[Path], PlanOptions], Iterable[Answer[Found]]]:
+    """Return what reads all records of partitions; `asks` makes the question of a plan."""
+
+    def answers(directories: Sequence[Path], options: PlanOptions) -> Iterable[Answer[Found]]:
+        from kcompact.cli.output.stage_progress import executor_for
+        from kcompact.stages.fold import fold_log
+
+        with executor_for(engine, directories) as executor:
+
+            def read(answer: Answer[Any], _: LogDir) -> Answer[Found]:
+                plan = answer.plan
+                assert plan is not None
+                found, damage = fold_log(asks(plan), plan.log, executor, memory_bytes=memory_bytes)
+                return replace(answer, found=found, error=answer.error or damage)
+
+            return list(each(read)(directories, options))
 
     return answers
 

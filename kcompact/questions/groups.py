@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import field
 from enum import StrEnum
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from kcompact.errors import storage_errors
+from kcompact.errors import KcompactError, storage_errors
 from kcompact.format.batch import Header, Record
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.messages.consumer_offsets import (
@@ -36,7 +35,8 @@ from kcompact.kernels import Column
 from kcompact.kernels import columns as c
 from kcompact.log.files import Files, LogFile
 from kcompact.log.markers import Marker, are_control, marker_of
-from kcompact.log.records import RecordRun, record_runs
+from kcompact.log.records import RecordRun
+from kcompact.stages.fold import Fold, fold_files
 from kcompact.values import dataclass
 
 RECORD_OVERHEAD_BYTES = 7
@@ -128,20 +128,32 @@ class _Group:
     size_bytes: int = 0
 
 
+class GroupsFold(Fold["GroupCounter", LogGroups]):
+    """The groups of a `__consumer_offsets` partition. Damage leaves none."""
+
+    def zero(self) -> GroupCounter:
+        return GroupCounter()
+
+    def add(self, state: GroupCounter, run: RecordRun, file: LogFile) -> GroupCounter:
+        state.add_run(run, file=str(file))
+        return state
+
+    def finish(self, state: GroupCounter, damage: KcompactError | None) -> LogGroups:
+        if damage is not None:
+            raise damage
+        return state.contents()
+
+
 def log_groups(files: Files, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogGroups:
     """Return the groups of a `__consumer_offsets` partition. Reads every record of its `.log` files, and nothing else.
 
     Raises CorruptBatchError, BatchTooLargeError, StorageError.
     """
-    counter = GroupCounter(memory_bytes)
-    for file in _log_files(files):
-        for run in record_runs(file, memory_bytes=memory_bytes):
-            counter.add_run(run, file=str(file))
-    return counter.contents()
+    return fold_files(GroupsFold(), ((file, None) for file in _log_files(files)), memory_bytes=memory_bytes)
 
 
-def _log_files(files: Files) -> dict[LogFile, int]:
-    """Return the `.log` files of a partition in the order of their base offsets, with these. Raises StorageError."""
+def _log_files(files: Files) -> list[LogFile]:
+    """Return the `.log` files of a partition in the order of their base offsets. Raises StorageError."""
     with storage_errors(files.directory):
         names = {name: parse_file_name(name) for name in files.names()}
     found = {
@@ -149,7 +161,7 @@ def _log_files(files: Files) -> dict[LogFile, int]:
         for text, name in names.items()
         if name is not None and name.suffix is Suffix.LOG and name.temporary is Temporary.NO
     }
-    return dict(sorted(found.items(), key=itemgetter(1)))
+    return sorted(found, key=lambda file: found[file])
 
 
 class _KeyRecords(NamedTuple):
@@ -172,8 +184,7 @@ class GroupCounter:
     The batches of a producer's transactions come in the order of the log. All others may come in any order.
     """
 
-    def __init__(self, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
-        self._memory_bytes = memory_bytes
+    def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._keys: dict[bytes, tuple[_Group, _Key] | None] = {}
         """Each key with its group; None for a key that cannot be decoded."""

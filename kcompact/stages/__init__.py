@@ -11,5 +11,6 @@ Imports: `errors`, `host`, `format`, `kernels`, `log`.
     executor   what runs the stages: the interface of the two executors of `engine`
     splits     cuts segments into pieces of work, and divides them among tasks
     sizing     how large the pieces are, by the memory that there is
+    fold       questions over all records: read by one worker, or by several whose states are joined
     collector  the skeleton of scan and reduction: collectors of keys, readers with kernels and definition
 """

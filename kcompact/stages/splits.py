@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kcompact.errors import CorruptIndexError
+from kcompact.errors import CorruptDataError, CorruptIndexError
 from kcompact.format.batch import legacy_base_offset
 from kcompact.format.names import Suffix
 from kcompact.kernels import Table
@@ -71,6 +71,28 @@ def cut(log: PartitionLog, segment: Segment, split_bytes: int, memory_bytes: int
         if split.size_bytes > 2 * split_bytes:
             _require_readable(split, memory_bytes)
     return splits
+
+
+def cut_despite_damage(log: PartitionLog, split_bytes: int, memory_bytes: int) -> list[Split]:
+    """Return a log cut into splits. A segment whose index or headers are damaged is one split. Raises StorageError."""
+    found = []
+    for segment in log.segments:
+        try:
+            found += cut(log, segment, split_bytes, memory_bytes, end_offset=log.end_of(segment))
+        except CorruptDataError:
+            found.append(whole(log, segment))
+    return found
+
+
+def whole(log: PartitionLog, segment: Segment) -> Split:
+    """Return a segment as one split."""
+    return Split(
+        log=log.file(segment.log_name),
+        start_position=0,
+        end_position=segment.size_bytes,
+        base_offset=segment.base_offset,
+        end_offset=log.end_of(segment),
+    )
 
 
 def _require_readable(split: Split, memory_bytes: int) -> None:

@@ -34,14 +34,14 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact gaps --json /var/lib/kafka | jq '.partitions[].gaps.evidence[].text'
     """
     from kcompact.cli.json.gaps import GAPS
-    from kcompact.cli.output.entries import show_history
+    from kcompact.cli.output.entries import show_sections
     from kcompact.cli.question import Question, ask, each
     from kcompact.views.gaps import gaps_section
 
     question = Question(
         document=GAPS,
         answers=each(partial(with_gaps, options.batch_memory(memory_bytes))),
-        show=partial(show_history, gaps_section),
+        show=partial(show_sections, gaps_section),
         explains=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)

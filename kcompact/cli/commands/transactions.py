@@ -33,14 +33,14 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
       kcompact transactions --json /var/lib/kafka | jq '.partitions[].transactions.open_transactions[]'
     """
     from kcompact.cli.json.transactions import TRANSACTIONS
-    from kcompact.cli.output.entries import show_history
+    from kcompact.cli.output.entries import show_sections
     from kcompact.cli.question import Question, ask, each
     from kcompact.views.transactions import transactions_section
 
     question = Question(
         document=TRANSACTIONS,
         answers=each(partial(with_transactions, options.batch_memory(memory_bytes))),
-        show=partial(show_history, transactions_section),
+        show=partial(show_sections, transactions_section),
         explains=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)

@@ -15,6 +15,7 @@ from kcompact.cli.json.fields import (
     TEXT,
     Field,
     Shape,
+    ValueKind,
     choice,
     list_of,
     map_of,
@@ -336,12 +337,12 @@ LEFT_OUT = Shape(
 )
 
 
-def answer(name: str, shape: Shape) -> Field:
+def answer(name: str, kind: ValueKind) -> Field:
     """Return the partitions of a command that answers one question about each, with the answer under its name."""
     partition = Shape(
         "partition",
         IDENTITY,
-        Field(name, nullable(shape), "null for a partition that could not be read", "found"),
+        Field(name, nullable(kind), "null for a partition that could not be read", "found"),
         PARTITION_NOTES,
         ERROR,
     )

@@ -87,8 +87,8 @@ def show_inspected(answers: Sequence[Answer[Inspected]], printer: Printer) -> No
     _show_each(answers, printer, show)
 
 
-def show_history(section: Callable[[Any], Section], answers: Sequence[Answer[Any]], printer: Printer) -> None:
-    """Print the gaps or the transactions of each partition; `section` returns those of one."""
+def show_sections(section: Callable[[Any], Section], answers: Sequence[Answer[Any]], printer: Printer) -> None:
+    """Print what was found in each partition; `section` returns that of one."""
     from kcompact.views.segments import notes
 
     def show(answer: Answer[Any], plan: CleanPlan) -> None:

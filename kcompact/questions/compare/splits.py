@@ -25,7 +25,7 @@ from kcompact.log.past_damage import readable_batches
 from kcompact.questions.compare.epochs import NO_EPOCH
 from kcompact.questions.compare.job import ComparedSplit
 from kcompact.stages.job import Split
-from kcompact.stages.splits import base_offset_at, cut
+from kcompact.stages.splits import base_offset_at, cut_despite_damage
 
 
 class AlignedSplits(NamedTuple):
@@ -50,7 +50,7 @@ def aligned_splits(
     are one or the other.
     Raises RefusedError, StorageError.
     """
-    of_logs = [_splits_of(log, split_bytes, memory_bytes) for log in logs]
+    of_logs = [cut_despite_damage(log, split_bytes, memory_bytes) for log in logs]
     end_offset = max(log.log_end_offset for log in logs)
     starts = {
         split.base_offset
@@ -158,24 +158,3 @@ def position_of(file: LogFile, offset: int, start_position: int, end_position: i
             if isinstance(part, Batch) and part.header.last_offset >= offset:
                 return part.position
     return end_position
-
-
-def _splits_of(log: PartitionLog, split_bytes: int, memory_bytes: int) -> list[Split]:
-    """Return the splits of a log. One whose indexes or headers are damaged is cut without them, or not at all."""
-    found = []
-    for segment in log.segments:
-        end_offset = log.end_of(segment)
-        try:
-            found += cut(log, segment, split_bytes, memory_bytes, end_offset=end_offset)
-        except CorruptDataError:
-            file = log.file(segment.log_name)
-            found.append(
-                Split(
-                    log=file,
-                    start_position=0,
-                    end_position=segment.size_bytes,
-                    base_offset=segment.base_offset,
-                    end_offset=end_offset,
-                )
-            )
-    return found

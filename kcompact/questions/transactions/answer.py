@@ -21,22 +21,21 @@ from enum import StrEnum
 
 import numpy as np
 
-from kcompact.errors import CorruptDataError, KcompactError, RefusedError
+from kcompact.errors import KcompactError
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.kernels import columns as c
 from kcompact.log.files import LogFile
 from kcompact.log.markers import ENDS, are_control
 from kcompact.log.producer_state import LastRecord, Producer, last_records
-from kcompact.log.records import RecordRun, record_runs
+from kcompact.log.records import RecordRun
 from kcompact.plan.clean_plan import CleanPlan, uncleanable_from
 from kcompact.plan.verdict import Reason
 from kcompact.questions.transactions.log_order import TombstoneCounts, TransactionEvent, events, tombstones
+from kcompact.stages.fold import Fold, fold_files
 from kcompact.values import dataclass
 
 MOST_LISTED = 10
 """So many of the largest and of the longest transactions are listed."""
-
-Advance = Callable[[int], None]
 
 
 class TransactionEnding(StrEnum):
@@ -162,32 +161,29 @@ class TransactionReport:
         return tuple(each for each in self.open if each.is_hanging)
 
 
-def log_transaction_report(
-    plan: CleanPlan,
-    *,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    advance: Advance | None = None,
-) -> TransactionReport:
-    """Return the transactions of a log. Reads every record.
+class TransactionFold(Fold["TransactionCounter", TransactionReport]):
+    """The transactions of a log, in the order of the log."""
 
-    `advance` receives the number of bytes that were read. Damage ends the reading. Raises StorageError.
-    """
-    log = plan.log
-    files = [(log.file(segment.log_name), segment.size_bytes) for segment in log.segments]
-    counter = TransactionCounter(plan)
-    damage: KcompactError | None = None
-    for file, size_bytes in files:
-        position = 0
-        try:
-            for run in record_runs(file, end_position=size_bytes, memory_bytes=memory_bytes):
-                counter.add_run(run, file)
-                if advance is not None:
-                    advance(run.end_position - position)
-                    position = run.end_position
-        except (CorruptDataError, RefusedError) as problem:
-            damage = problem
-            break
-    return counter.report(damage)
+    def __init__(self, plan: CleanPlan) -> None:
+        self._plan = plan
+
+    def zero(self) -> TransactionCounter:
+        return TransactionCounter(self._plan)
+
+    def add(self, state: TransactionCounter, run: RecordRun, file: LogFile) -> TransactionCounter:
+        state.add_run(run, file)
+        return state
+
+    def finish(self, state: TransactionCounter, damage: KcompactError | None) -> TransactionReport:
+        return state.report(damage)
+
+
+def log_transaction_report(
+    plan: CleanPlan, *, memory_bytes: int = DEFAULT_MEMORY_BYTES, advance: Callable[[int], None] | None = None
+) -> TransactionReport:
+    """Return the transactions of a log. Reads every record, up to the first damage. Raises StorageError."""
+    files = [(plan.log.file(segment.log_name), segment.size_bytes) for segment in plan.log.segments]
+    return fold_files(TransactionFold(plan), files, memory_bytes=memory_bytes, advance=advance)
 
 
 class TransactionCounter:
