@@ -17,7 +17,7 @@ from tests.support.spark_runs import SPARK
 
 MOST_LINES = 90
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-MODULES = dict(re.findall(r"`(kcompact/[\w/]*sizes\.py)`[^`]*```python\n(.*?)```", GUIDE, re.DOTALL))
+MODULES = dict(re.findall(r"\*\*(kcompact/[\w/]*sizes\.py)\*\*[^`]*```python\n(.*?)```", GUIDE, re.DOTALL))
 LOG = "log now=10:00\n0: a:1=x a:2=xxxx b:1=~\n3: [a:1=xx b:2=y] c=1\n6: a:1=x"
 FOUND = [("a", 4, 20, 7), ("b", 2, 7, 4), ("c", 1, 2, 2)]
 
