@@ -268,7 +268,9 @@ def restored(partition: SimulatedPartition, victim: int, chance: random.Random) 
     caught_up.replicas[victim].fetch(partition.replicas[leader])
     wrong = caught_up.wrong_keys(victim)
     has_to_show = bool(wrong) or replica.high_watermark > replica.end
-    return Done(f"of offset {replica.end}, {len(wrong)} keys wrong after it", has_to_show=has_to_show)
+    what = f"of offset {replica.end}, {len(wrong)} keys wrong after it"
+    # It shows by what this leader lacks: another one may still serve the tombstones.
+    return Done(what, witnesses=[leader], has_to_show=has_to_show)
 
 
 def other_content(partition: SimulatedPartition, victim: int, chance: random.Random) -> Done | None:
