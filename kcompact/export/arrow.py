@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from kcompact import kernels
 from kcompact.export import columns
-from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, FieldType, FieldValues, RecordSource
+from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, FieldValues, RecordSource
 from kcompact.format.batch import java_string, read_varint
 from kcompact.kernels import HEADERS_START, Bytes, Column
+from kcompact.log.record_fields import FieldType
 from kcompact.log.records import RecordRun
 
 ROW_GROUP_RECORDS = 1 << 16

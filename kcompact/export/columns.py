@@ -6,7 +6,6 @@ A field that has no value is null: the time, sequence or producer that Kafka sto
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
@@ -14,26 +13,12 @@ import numpy as np
 from kcompact.format.codec import Codec
 from kcompact.kernels import Column, Mask
 from kcompact.kernels import columns as c
+from kcompact.log.record_fields import OF_BATCHES, OF_RECORDS, FieldType
 from kcompact.log.records import RecordRun
 
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 CODECS = tuple(codec.name.lower() for codec in Codec)
 NO_ROWS: Column = np.zeros(0, np.int64)
-
-
-class FieldType(Enum):
-    """The types of the fields."""
-
-    INT16 = auto()
-    INT32 = auto()
-    INT64 = auto()
-    TIME = auto()
-    """Unix milliseconds."""
-    TRUTH = auto()
-    TOPIC = auto()
-    TIMESTAMP_TYPE = auto()
-    CODEC = auto()
-    """A number among the topics, TIMESTAMP_TYPES, CODECS."""
 
 
 class FieldValues(NamedTuple):
@@ -63,46 +48,33 @@ class Extra(NamedTuple):
 
 def head(run: RecordRun, rows: Column, source: RecordSource) -> Iterator[FieldValues]:
     """Yield the fields that come before key, value and headers."""
-    attributes = run.table[run.batch[rows], c.ATTRIBUTES]
     yield _same("topic", FieldType.TOPIC, source.topic, len(rows))
     yield _same("partition", FieldType.INT32, source.partition, len(rows))
     yield _same("segment", FieldType.INT64, source.base_offset, len(rows))
-    yield FieldValues("offset", FieldType.INT64, run.offset[rows])
-    yield _unless_minus_one("timestamp", FieldType.TIME, run.timestamp[rows])
-    yield FieldValues(
-        "timestamp_type", FieldType.TIMESTAMP_TYPE, _bit(attributes, c.LOG_APPEND_TIME_BIT).astype(np.int64)
-    )
-    yield _unless_minus_one("key_size", FieldType.INT32, run.key_size[rows])
-    yield _unless_minus_one("value_size", FieldType.INT32, run.value_size[rows])
+    for name in ("offset", "timestamp", "timestamp_type", "key_size", "value_size"):
+        yield _field(name, run, rows)
 
 
 def tail(run: RecordRun, rows: Column) -> Iterator[FieldValues]:
     """Yield the fields that come after key, value and headers."""
-    batches = run.batch[rows]
-    attributes = run.table[batches, c.ATTRIBUTES]
-    yield FieldValues("base_offset", FieldType.INT64, run.table[batches, c.BASE_OFFSET])
-    yield _unless_minus_one("leader_epoch", FieldType.INT32, run.table[batches, c.EPOCH])
-    yield _unless_minus_one("producer_id", FieldType.INT64, run.table[batches, c.PRODUCER_ID])
-    yield _unless_minus_one("producer_epoch", FieldType.INT16, run.table[batches, c.PRODUCER_EPOCH])
-    yield _unless_minus_one("sequence", FieldType.INT32, run.sequence[rows])
-    yield FieldValues("is_transactional", FieldType.TRUTH, _bit(attributes, c.TRANSACTIONAL_BIT))
-    yield FieldValues("is_control", FieldType.TRUTH, _bit(attributes, c.CONTROL_BIT))
-    yield FieldValues("codec", FieldType.CODEC, attributes & c.CODEC_MASK)
-    has_no_horizon = ~_bit(attributes, c.DELETE_HORIZON_BIT).astype(bool)
-    yield FieldValues("delete_horizon", FieldType.TIME, run.table[batches, c.BASE_TIMESTAMP], has_no_horizon)
+    for name in (
+        *("base_offset", "leader_epoch", "producer_id", "producer_epoch", "sequence"),
+        *("is_transactional", "is_control", "codec", "delete_horizon"),
+    ):
+        yield _field(name, run, rows)
+
+
+def _field(name: str, run: RecordRun, rows: Column) -> FieldValues:
+    if name in OF_BATCHES:
+        field, rows = OF_BATCHES[name], run.batch[rows]
+    else:
+        field = OF_RECORDS[name]
+    values = field.get(run, rows)
+    return FieldValues(name, field.type, values, field.is_null(run, rows, values))
 
 
 def _same(name: str, kind: FieldType, value: int | None, count: int) -> FieldValues:
     return FieldValues(name, kind, np.full(count, value or 0), np.full(count, value is None))
-
-
-def _unless_minus_one(name: str, kind: FieldType, values: Column) -> FieldValues:
-    return FieldValues(name, kind, values, values == -1)
-
-
-def _bit(attributes: Column, bit: int) -> Column:
-    values: Column = (attributes & bit != 0).astype(np.int64)
-    return values
 
 
 def empty_run() -> RecordRun:

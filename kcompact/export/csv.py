@@ -15,9 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kcompact.export import columns
-from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, FieldType, FieldValues, RecordSource
+from kcompact.export.columns import CODECS, TIMESTAMP_TYPES, Extra, FieldValues, RecordSource
 from kcompact.format.batch import java_string
 from kcompact.kernels import Column
+from kcompact.log.record_fields import FieldType
 from kcompact.log.records import RecordRun
 from kcompact.readable import printable_text
 

@@ -16,6 +16,7 @@ Imports: `errors`, `format`, `kernels`.
     past_damage          the batches of a damaged file, before and after the damage
     markers              what a transaction marker is: in a control batch, and in columns
     records              the records of a log file as columns, a run of batches at a time
+    record_fields        the fields of records and batches: how each is got, and its names
     inflate              the record sections of compressed batches, inflated for the kernels
     producer_state       producers and open transactions, from a snapshot and a replay
     transactions         the transactional and the control batches in columns, and how transactions ended

@@ -14,12 +14,13 @@ import numpy as np
 from kcompact.format.codec import Codec
 from kcompact.format.names import TopicPartition
 from kcompact.kernels import columns as c
+from kcompact.log.record_fields import OF_BATCHES, OF_RECORDS, FieldType
 
 if TYPE_CHECKING:
     from kcompact.kernels import Column, Mask
     from kcompact.log.records import RecordRun
 
-NO_TIMESTAMP_TYPE, CREATE_TIME, LOG_APPEND_TIME = -1, 0, 1
+NO_TIMESTAMP_TYPE = -1
 """Kafka's `TimestampType.id`."""
 
 
@@ -83,34 +84,30 @@ def _batch(rows: Rows, columns: Columns, names: Sequence[str]) -> Any:
 # Arrays of Arrow
 
 
-def _number(type_name: str, values: Callable[[Rows], Column], none: int | None = None) -> Callable[[Rows], Any]:
-    """Return what makes an array of numbers; those that are `none` are null."""
+_SQL = {
+    FieldType.INT16: ("int", "int32"),
+    FieldType.INT32: ("int", "int32"),
+    FieldType.INT64: ("bigint", "int64"),
+    FieldType.TIME: ("bigint", "int64"),
+    FieldType.TRUTH: ("boolean", "bool"),
+}
+"""The types of fields in SQL and of their arrays."""
+
+
+def _field(name: str) -> ColumnType:
+    """Return the column of a field that every output has. Times are numbers."""
+    is_of_record = name in OF_RECORDS
+    field = (OF_RECORDS if is_of_record else OF_BATCHES)[name]
+    sql, type_name = _SQL[field.type]
 
     def array(rows: Rows) -> Any:
         import pyarrow as pa
 
-        numbers = values(rows)
-        return pa.array(numbers.astype(type_name, copy=False), mask=None if none is None else numbers == none)
+        at = rows.rows if is_of_record else rows.batches
+        values = field.get(rows.run, at)
+        return pa.array(values.astype(type_name, copy=False), mask=field.is_null(rows.run, at, values))
 
-    return array
-
-
-def _of_batch(column: int, type_name: str = "int64", none: int | None = None) -> Callable[[Rows], Any]:
-    """Return what makes a column of the table of batches an array; a value that is `none` is null."""
-    return _number(type_name, lambda rows: rows.run.table[rows.batches, column], none)
-
-
-def _truth(values: Callable[[Rows], Mask]) -> Callable[[Rows], Any]:
-    def array(rows: Rows) -> Any:
-        import pyarrow as pa
-
-        return pa.array(values(rows))
-
-    return array
-
-
-def _bit(bit: int) -> Callable[[Rows], Any]:
-    return _truth(lambda rows: rows.run.table[rows.batches, c.ATTRIBUTES] & bit != 0)
+    return ColumnType(sql, array)
 
 
 def _same(type_name: str, value: Callable[[RunSegment], Any]) -> Callable[[Rows], Any]:
@@ -138,12 +135,13 @@ def _time(values: Callable[[Rows], Column]) -> Callable[[Rows], Any]:
     return array
 
 
-def _timestamp_type(rows: Rows) -> Column:
+def _timestamp_type(rows: Rows) -> Any:
     """Return the ids of Kafka's `TimestampType`. A message of format 0 has no time."""
-    is_append_time = rows.run.table[rows.batches, c.ATTRIBUTES] & c.LOG_APPEND_TIME_BIT != 0
-    types = np.where(is_append_time, LOG_APPEND_TIME, CREATE_TIME)
-    column: Column = np.where(rows.run.table[rows.batches, c.MAGIC] == 0, NO_TIMESTAMP_TYPE, types)
-    return column
+    import pyarrow as pa
+
+    types = OF_BATCHES["timestamp_type"].get(rows.run, rows.batches)
+    has_none = rows.run.table[rows.batches, c.MAGIC] == 0
+    return pa.array(np.where(has_none, NO_TIMESTAMP_TYPE, types).astype("int32"))
 
 
 def _bytes(start: int, size: int) -> Callable[[Rows], Any]:
@@ -165,10 +163,11 @@ def _headers(rows: Rows) -> Any:
     return header_lists(rows.run, rows.rows, with_data=True).cast(pa.list_(pa.field("element", pair)))
 
 
-def _is_tombstone(rows: Rows) -> Mask:
+def _is_tombstone(rows: Rows) -> Any:
+    import pyarrow as pa
+
     is_control = rows.run.table[rows.batches, c.ATTRIBUTES] & c.CONTROL_BIT != 0
-    mask: Mask = (rows.run.value_size[rows.rows] < 0) & (rows.run.key_size[rows.rows] >= 0) & ~is_control
-    return mask
+    return pa.array((rows.run.value_size[rows.rows] < 0) & (rows.run.key_size[rows.rows] >= 0) & ~is_control)
 
 
 RECORD_COLUMNS = {
@@ -176,37 +175,22 @@ RECORD_COLUMNS = {
     "value": ColumnType("binary", _bytes(c.VALUE_START, c.VALUE_SIZE)),
     "topic": ColumnType("string", _same("string", lambda place: place.partition.topic)),
     "partition": ColumnType("int", _same("int32", lambda place: place.partition.partition)),
-    "offset": ColumnType("bigint", _number("int64", lambda rows: rows.run.offset[rows.rows])),
+    "offset": _field("offset"),
     "timestamp": ColumnType("timestamp", _time(lambda rows: rows.run.timestamp[rows.rows])),
-    "timestampType": ColumnType("int", _number("int32", _timestamp_type)),
+    "timestampType": ColumnType("int", _timestamp_type),
     "headers": ColumnType("array<struct<key:string,value:binary>>", _headers),
-    "leaderEpoch": ColumnType("int", _of_batch(c.EPOCH, "int32", -1)),
-    "producerId": ColumnType("bigint", _of_batch(c.PRODUCER_ID, "int64", -1)),
-    "producerEpoch": ColumnType("int", _of_batch(c.PRODUCER_EPOCH, "int32", -1)),
-    "sequence": ColumnType("int", _number("int32", lambda rows: rows.run.sequence[rows.rows], -1)),
-    "isTransactional": ColumnType("boolean", _bit(c.TRANSACTIONAL_BIT)),
-    "isControl": ColumnType("boolean", _bit(c.CONTROL_BIT)),
-    "isTombstone": ColumnType("boolean", _truth(_is_tombstone)),
+    "leaderEpoch": _field("leader_epoch"),
+    "producerId": _field("producer_id"),
+    "producerEpoch": _field("producer_epoch"),
+    "sequence": _field("sequence"),
+    "isTransactional": _field("is_transactional"),
+    "isControl": _field("is_control"),
+    "isTombstone": ColumnType("boolean", _is_tombstone),
     "segment": ColumnType("bigint", _same("int64", lambda place: place.segment)),
     # Also of a time that is too far away for a timestamp.
-    "timestampMs": ColumnType("bigint", _number("int64", lambda rows: rows.run.timestamp[rows.rows], -1)),
+    "timestampMs": _field("timestamp"),
 }
 """The columns of the views of records."""
-
-
-def _last_sequence(rows: Rows) -> Column:
-    """Return the last sequence number of each batch. Rule: DefaultRecordBatch.lastSequence."""
-    table = rows.run.table[rows.batches]
-    base = table[:, c.BASE_SEQUENCE]
-    column: Column = np.where(base < 0, -1, (base + table[:, c.LAST_OFFSET] - table[:, c.BASE_OFFSET]) & 0x7FFFFFFF)
-    return column
-
-
-def _delete_horizon(rows: Rows) -> Any:
-    import pyarrow as pa
-
-    table = rows.run.table[rows.batches]
-    return pa.array(table[:, c.BASE_TIMESTAMP], mask=table[:, c.ATTRIBUTES] & c.DELETE_HORIZON_BIT == 0)
 
 
 def _codec(rows: Rows) -> Any:
@@ -220,26 +204,24 @@ BATCH_COLUMNS = {
     "topic": RECORD_COLUMNS["topic"],
     "partition": RECORD_COLUMNS["partition"],
     "segment": RECORD_COLUMNS["segment"],
-    "baseOffset": ColumnType("bigint", _of_batch(c.BASE_OFFSET)),
-    "lastOffset": ColumnType("bigint", _of_batch(c.LAST_OFFSET)),
-    "count": ColumnType("int", _of_batch(c.RECORDS_COUNT, "int32")),
-    "baseSequence": ColumnType("int", _of_batch(c.BASE_SEQUENCE, "int32", -1)),
-    "lastSequence": ColumnType("int", _number("int32", _last_sequence, -1)),
-    "producerId": ColumnType("bigint", _of_batch(c.PRODUCER_ID, "int64", -1)),
-    "producerEpoch": ColumnType("int", _of_batch(c.PRODUCER_EPOCH, "int32", -1)),
-    "partitionLeaderEpoch": ColumnType("int", _of_batch(c.EPOCH, "int32", -1)),
-    "isTransactional": ColumnType("boolean", _bit(c.TRANSACTIONAL_BIT)),
-    "isControl": ColumnType("boolean", _bit(c.CONTROL_BIT)),
-    "deleteHorizonMs": ColumnType("bigint", _delete_horizon),
-    "position": ColumnType(
-        "bigint", _number("int64", lambda rows: rows.run.start_position + rows.run.table[rows.batches, c.POSITION])
-    ),
+    "baseOffset": _field("base_offset"),
+    "lastOffset": _field("last_offset"),
+    "count": _field("count"),
+    "baseSequence": _field("base_sequence"),
+    "lastSequence": _field("last_sequence"),
+    "producerId": _field("producer_id"),
+    "producerEpoch": _field("producer_epoch"),
+    "partitionLeaderEpoch": _field("leader_epoch"),
+    "isTransactional": _field("is_transactional"),
+    "isControl": _field("is_control"),
+    "deleteHorizonMs": _field("delete_horizon"),
+    "position": _field("position"),
     "timestamp": ColumnType("timestamp", _time(lambda rows: rows.run.table[rows.batches, c.MAX_TIMESTAMP])),
     "timestampType": RECORD_COLUMNS["timestampType"],
-    "size": ColumnType("int", _of_batch(c.SIZE, "int32")),
-    "magic": ColumnType("int", _number("int32", lambda rows: rows.run.table[rows.batches, c.MAGIC])),
+    "size": _field("size"),
+    "magic": _field("magic"),
     "compresscodec": ColumnType("string", _codec),
-    "crc": ColumnType("bigint", _number("int64", lambda rows: rows.run.table[rows.batches, c.CRC])),
-    "timestampMs": ColumnType("bigint", _of_batch(c.MAX_TIMESTAMP, "int64", -1)),
+    "crc": _field("crc"),
+    "timestampMs": _field("max_timestamp"),
 }
 """The columns of the view of batches, under the names of `kafka-dump-log.sh`, but for the time."""

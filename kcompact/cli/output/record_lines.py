@@ -25,33 +25,21 @@ from kcompact.format.codec import Codec
 from kcompact.kernels import (
     ATTRIBUTES,
     BASE64,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
     CODEC_MASK,
     CONTROL_BIT,
-    CRC,
     DELETE_HORIZON_BIT,
-    EPOCH,
     FIELD_BINARY,
     FIELD_NULL,
     FIELD_TEXT,
     FIELD_UNDECIDED,
     HEX,
-    LAST_OFFSET,
     LINE_COLUMNS,
     LITERAL,
     LOG_APPEND_TIME_BIT,
     MAGIC,
-    MAX_TIMESTAMP,
     NUMBER,
     PLAIN,
-    POSITION,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
     QUOTED,
-    RECORDS_COUNT,
-    SIZE,
     TRANSACTIONAL_BIT,
     Bytes,
     Column,
@@ -59,6 +47,7 @@ from kcompact.kernels import (
     Table,
 )
 from kcompact.log.files import LogFile
+from kcompact.log.record_fields import OF_BATCHES, OF_RECORDS, FieldType
 from kcompact.log.records import RecordRun
 from kcompact.readable import MAX_SHOWN_CHARS
 
@@ -69,11 +58,10 @@ _WORTH_A_CALL = 64
 _MOST_DEFINED = 1 << 10
 """At most so many lines are written by the definition before the kernel is tried again."""
 
-_RECORD_VALUES = ("offset", "time", "keySize", "valueSize", "sequence", "keyStart", "payloadStart")
-_BATCH_VALUES = (
-    *("baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId", "producerEpoch"),
-    *("partitionLeaderEpoch", "deleteHorizonMs", "position", "time", "size", "magic", "crc"),
-)
+_RECORD_VALUES = (*(field.dumped for field in OF_RECORDS.values()), "keyStart", "payloadStart")
+_NUMBERS = (FieldType.INT16, FieldType.INT32, FieldType.INT64, FieldType.TIME)
+_NUMBERS_OF_BATCH = [field for field in OF_BATCHES.values() if field.type in _NUMBERS]
+_BATCH_VALUES = tuple(field.dumped for field in _NUMBERS_OF_BATCH)
 _KEY, _PAYLOAD = ("keyStart", "keySize"), ("payloadStart", "valueSize")
 _CONTENT = {"key": _KEY, "keyBase64": _KEY, "payload": _PAYLOAD, "payloadBase64": _PAYLOAD}
 _EXAMPLES = {FIELD_TEXT: b"", FIELD_BINARY: b"\0", FIELD_NULL: None}
@@ -224,26 +212,12 @@ def _lines(run: RecordRun, chosen: Mask | None, *, with_batches: bool) -> tuple[
 
 
 def _record_values(run: RecordRun) -> Table:
-    return np.stack(
-        (
-            *(run.offset, run.timestamp, run.key_size, run.value_size, run.sequence),
-            *(run.key_start, run.value_start),
-        )
-    )
+    every = slice(None)
+    return np.stack([*(field.get(run, every) for field in OF_RECORDS.values()), run.key_start, run.value_start])
 
 
 def _batch_values(run: RecordRun) -> Table:
-    table = run.table
-    base_sequence = table[:, BASE_SEQUENCE]
-    last_sequence = (base_sequence + table[:, LAST_OFFSET] - table[:, BASE_OFFSET]) & 0x7FFFFFFF
-    return np.stack(
-        (
-            *(table[:, BASE_OFFSET], table[:, LAST_OFFSET], table[:, RECORDS_COUNT], base_sequence),
-            *(np.where(base_sequence < 0, -1, last_sequence), table[:, PRODUCER_ID], table[:, PRODUCER_EPOCH]),
-            *(table[:, EPOCH], table[:, BASE_TIMESTAMP], table[:, POSITION] + run.start_position),
-            *(table[:, MAX_TIMESTAMP], table[:, SIZE], table[:, MAGIC], table[:, CRC]),
-        )
-    )
+    return np.stack([field.get(run, slice(None)) for field in _NUMBERS_OF_BATCH])
 
 
 # Programs
