@@ -24,11 +24,11 @@ OTHER_PROGRAMS = {
 """Their options are those of the AWS tools, of a broker, of Java, of Python and of a linker."""
 ONLY_COMMANDS = (
     "cli/",
-    "compare/advice.py",
+    "questions/compare/advice.py",
     "doctor/",
     "report/",
     "views/",
-    "inspect/record_filter.py",
+    "questions/record_filter.py",
     "__main__.py",
     "wording.py",
     "plan/run_notes.py",

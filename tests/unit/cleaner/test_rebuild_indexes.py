@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.clean import prepare
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.partition import clean_partition
@@ -20,6 +19,7 @@ from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.walk import PlannedPartition
+from kcompact.stages import sizing
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
 from tests.support.machine_code import switched
@@ -126,7 +126,8 @@ def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_no_lie_of_an_index_changes_the_result(
     log: str, lies: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "_split_bytes", lambda *_: 150)  # So the indexes decide about splits.
+    monkeypatch.setattr(sizing, "MIN_SPLIT_BYTES", 150)  # So the indexes decide about splits.
+    monkeypatch.setattr(sizing, "SPLIT_PART", 1 << 60)
     spec = spec_of(log)
     pristine = log_writer.write(spec, tmp_path / "pristine").parent
 
