@@ -250,7 +250,7 @@ bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or othe
 cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on this machine, 20 partitions, a worker killed
 	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py $(CLUSTER_TESTS)
 
-mutants: $(STAMP)  ## change lines of some rooms, one at a time: a test of the room has to fail; ROOMS="search ending" for some
+mutants: $(STAMP)  ## change lines of some rooms, one at a time: a test of the room has to fail; ROOMS="search round_end" for some
 	$(BIN)/python -m tests.mutation $(ROOMS)
 
 nightly: $(STAMP)  ## everything that `.ci/run` leaves out, with new seeds; PARTS="torture oracle" SHARE=0.2 SEED=7

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kcompact.questions.verify.log import findings as findings
     from kcompact.release import release_of as release_of
     from kcompact.stages.executor import RoundProgress as RoundProgress
-    from kcompact.swap.recovery import recover as recover
+    from kcompact.swap.recovery.interrupted_round import recover as recover
 
 _MODULES = {
     "BrokerConfig": "config.broker_config",
@@ -81,7 +81,7 @@ _MODULES = {
     "read_log": "log.directory",
     "read_records": "format.batch",
     "read_topic_configs": "config.topic_configs",
-    "recover": "swap.recovery",
+    "recover": "swap.recovery.interrupted_round",
     "release_of": "release",
     "topic_config": "config.layers",
 }

@@ -9,12 +9,12 @@ Imports: `host`, `errors`, `format`, `log`, `config`, `plan`, `clean`, `swap`, `
     cleaning          the options, and `Cleaning`: all that one partition is cleaned with
     engines           the engine of a round: this process, or Spark
     small_partitions  small partitions are cleaned at the same time
-    ending            the end of a cleaning, and the groups in which partitions end together
-    recovering        the recovery of many partitions, which end in such groups too
+    round_end         the end of a cleaning, and the groups in which partitions end together
+    recovery          the recovery of many partitions, which end in such groups too
     in_use            who else uses the partitions: locks, brokers that use another path, readers
     copies            the output of a round, and the copy of one partition
     journal           lines of JSON about each cleaning, written before and after
-    restoring         the way back: puts back what `keep_replaced` has kept
+    restore           the way back: puts back what `keep_replaced` has kept
     retention         deletes old segments, after a cleaning or to make space for one
     preflight         what stops a cleaning, found out before anything is written
     space             the free space that a cleaning needs

@@ -15,7 +15,7 @@ from kcompact.plan.deletion import ExpiredSegment, certainly_expired, due_now, p
 from kcompact.plan.discovery import named_path
 from kcompact.stages.executor import Executor, Progress
 from kcompact.swap.copy import Output
-from kcompact.swap.keep_replaced import KeptDirectory
+from kcompact.swap.kept.links import KeptDirectory
 from kcompact.values import dataclass
 from kcompact.wording import worded
 

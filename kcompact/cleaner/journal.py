@@ -32,7 +32,7 @@ from kcompact.log.segments import Segment
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, limit_of
-from kcompact.swap.recovery_end import RecoveryReport
+from kcompact.swap.recovery.end import RecoveryReport
 from kcompact.wording import worded
 
 NAME = "journal.jsonl"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcompact.plan.clean_plan import CleanPlan
     from kcompact.plan.deletion import ExpiredSegment
     from kcompact.swap.copy import CopyReport
-    from kcompact.swap.kept_manifest import KeptGroup
+    from kcompact.swap.kept.manifest import KeptGroup
 
 
 class Status(enum.StrEnum):

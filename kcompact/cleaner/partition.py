@@ -6,7 +6,7 @@
 
 The stages find the survivors (`prepare_clean`). Then the groups are written in *waves*, as many groups as the free
 space holds, and swapped in one by one: in ascending order, unless only another order fits (`order`). The checkpoint is
-written last (`ending`), in a round for many partitions at once: `swap_in` does all before it.
+written last (`round_end`), in a round for many partitions at once: `swap_in` does all before it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kcompact.clean.staged_files import CleanedSegment, StagingDirectory
 from kcompact.clean.transactions import lost_transaction_indexes
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import copy_partition, is_left_as_it_is
-from kcompact.cleaner.ending import SwappedPartition, end, untouched
 from kcompact.cleaner.in_use import require_unused
 from kcompact.cleaner.journal import Journal, journal_at
 from kcompact.cleaner.outcome import CleaningTimes, CleanResult, Status, SwappedGroups
 from kcompact.cleaner.preflight import obstacle, require_known_versions
 from kcompact.cleaner.retention import apply_retention, make_space, notes_on_active
+from kcompact.cleaner.round_end import SwappedPartition, end, untouched
 from kcompact.cleaner.space import freed_by_deleting, shortage, shortage_of_copy
 from kcompact.cleaner.writing import InOneTask, InStages, NeedsStagesError, Writing
 from kcompact.errors import KcompactError, NotEnoughSpaceError, RecoveryNeededError
@@ -49,7 +49,7 @@ from kcompact.stages.executor import Executor, Progress
 from kcompact.swap.attributes import StagedStatuses, carry_over
 from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.identity import PartitionIdentity, identity_under_lock
-from kcompact.swap.keep_replaced import KeptDirectory, KeptLinks
+from kcompact.swap.kept.links import KeptDirectory, KeptLinks
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.replace import NamesInPartition, replace_segments, require_unchanged
 from kcompact.swap.small_files import write_small_file

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
 from kcompact.cleaner.copies import finish, is_left_as_it_is, output_of, require_space_for_copies
-from kcompact.cleaner.ending import EndingGroups, SwappedPartition, end
 from kcompact.cleaner.engines import Engine, EngineChoice, EngineOptions, engine_options
 from kcompact.cleaner.in_use import Locks, UseCheck
 from kcompact.cleaner.journal import Journal, journal_at
 from kcompact.cleaner.outcome import CleanResult, PartitionOutcome, RoundResult, Status, SwappedGroups
 from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.preflight import storage_notes
-from kcompact.cleaner.recovering import recover_each
+from kcompact.cleaner.recovery import recover_each
+from kcompact.cleaner.round_end import EndingGroups, SwappedPartition, end
 from kcompact.cleaner.small_partitions import SideBySide, small_side_by_side
 from kcompact.config.settings import parse_override
 from kcompact.errors import (
@@ -67,9 +67,9 @@ from kcompact.plan.walk import Planner, in_turns, named_partitions, walk_partiti
 from kcompact.readable import shown
 from kcompact.stages.executor import Executor, Progress, RoundProgress
 from kcompact.swap.copy import Output
-from kcompact.swap.keep_replaced import KeptDirectory
-from kcompact.swap.recovery import begin_recovery
-from kcompact.swap.recovery_end import Recovery, RecoveryReport
+from kcompact.swap.kept.links import KeptDirectory
+from kcompact.swap.recovery.end import Recovery, RecoveryReport
+from kcompact.swap.recovery.interrupted_round import begin_recovery
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:

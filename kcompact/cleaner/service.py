@@ -26,7 +26,7 @@ from kcompact.cleaner.log_pool import WAIT_S, LogPool, Uncleanable
 from kcompact.cleaner.metrics import ThreadStats, cleaner_metrics
 from kcompact.cleaner.outcome import CleanResult
 from kcompact.cleaner.partition import delete_old_segments, perform, reset_checkpoint
-from kcompact.cleaner.recovering import recover_each
+from kcompact.cleaner.recovery import recover_each
 from kcompact.cleaner.round import with_overrides
 from kcompact.cleaner.states import Event, State
 from kcompact.config.broker_config import UNKNOWN_BROKER
@@ -54,8 +54,8 @@ from kcompact.plan.options import PlanOptions
 from kcompact.stages.executor import Progress
 from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.recovery import begin_recovery
-from kcompact.swap.recovery_end import Recovery, RecoveryReport
+from kcompact.swap.recovery.end import Recovery, RecoveryReport
+from kcompact.swap.recovery.interrupted_round import begin_recovery
 
 
 class Cleaner:

@@ -10,21 +10,15 @@ Imports: `errors`, `format`, `log`, `config` (only names of files), `plan` (only
     staging          creates the staging directory of a round, writes its manifest, removes it
     manifest         the JSON file that names the new files and the old files that they replace
     replace          replaces one group of segments
-    leftovers        finds the files that an interrupted round left
-    recovery         finishes or undoes an interrupted round after a crash
-    recovery_end     what a recovery reports, and the checkpoint of the interrupted round
-    ending           the checkpoints of partitions, written at once, and the removal of their staging directories
-    keep_replaced    the directory of `--keep-replaced`, and its hard links to the files that a cleaning replaces
-    kept_manifest    the manifest of these links
-    restore          puts kept segments back
     identity         binds a manifest to its partition
-    foreign          finishes or undoes what a broker's interrupted cleaning has left
-    foreign_result   judges the log that this leaves
     checkpoint       writes the cleaner's checkpoint, the last change of a round
     protection       flags and files that are in the way of a replacement
     small_files      writes a small file completely or not at all
     deletion         deletes whole segments by retention
-    copy             a folder: writes a compacted copy to another directory
+    round_end        the checkpoints of partitions, written at once, and the removal of their staging directories
+    recovery/        finishes or undoes what was interrupted: a round of kcompact, or a broker's cleaning
+    kept/            the old files that `--keep-replaced` keeps, and the way back
+    copy/            writes a compacted copy to another directory
 
 Other folders rename or delete only files that kcompact itself has created: `clean.join` deletes parts in the staging
 directory after it has joined them, `engine.spark` removes its scratch directories and the class archive in the user's
@@ -74,7 +68,7 @@ because the loader treats all `.swap` files together as one range.
     sync                                            sync
 
 A process that dies leaves the state between two of these lines. A power cut can in addition lose any of the renames
-since the last sync. `recovery.recover` reads the manifest in the staging directory, determines the state,
+since the last sync. `recovery.interrupted_round` reads the manifest in the staging directory, determines the state,
 checks the digests of the new files, and goes back or forward with the same kinds of steps. `docs/swap.md` lists the
 states.
 

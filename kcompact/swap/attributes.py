@@ -13,8 +13,8 @@ from kcompact.errors import LogChangedError, RefusedError, is_forbidden, storage
 from kcompact.format.names import Suffix
 from kcompact.host import turns
 from kcompact.host.access import may_give_to
-from kcompact.swap.leftovers import require_whole
 from kcompact.swap.open_directory import OpenDirectory, opened
+from kcompact.swap.recovery.leftovers import require_whole
 from kcompact.swap.steps import replaced_names
 
 # Signatures over the content and the attributes of a file: the kernel computes them, a copy would be wrong. And the

@@ -12,8 +12,8 @@ from kcompact.format.checkpoint import (
     parse_leader_epochs,
 )
 from kcompact.log.files import FileIdentity, read_file
-from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.recovery.leftovers import require_nothing_unfinished
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Remove, Rename, Step, removal_steps, stale_deleted_names

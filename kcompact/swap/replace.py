@@ -18,8 +18,8 @@ from kcompact.log.files import FileIdentity
 from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import StagedStatuses
-from kcompact.swap.leftovers import require_nothing_unfinished, staged_status
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
+from kcompact.swap.recovery.leftovers import require_nothing_unfinished, staged_status
 from kcompact.swap.steps import (
     Observer,
     Remove,

@@ -24,9 +24,9 @@ from kcompact.readable import shell_word
 from kcompact.swap import manifest as manifest_format
 from kcompact.swap.attributes import give_to_owner
 from kcompact.swap.identity import PartitionIdentity, identity_of
-from kcompact.swap.leftovers import read_manifests, require_nothing_unfinished, unfinished_groups
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, opened
+from kcompact.swap.recovery.leftovers import read_manifests, require_nothing_unfinished, unfinished_groups
 from kcompact.swap.small_files import write_small_file
 from kcompact.swap.steps import Observer, Remove, RemoveDir, Step, SyncDir
 

@@ -1,7 +1,7 @@
 """Try the mutants of the lists: `make mutants` runs it.
 
 python -m tests.mutation                     # all rooms
-python -m tests.mutation search ending       # some of them
+python -m tests.mutation search round_end       # some of them
 python -m tests.mutation --draw --seed 7     # draw others in place of those that no longer apply
 """
 

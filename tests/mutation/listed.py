@@ -79,8 +79,10 @@ ROOMS = {
         50,
         ("tests/unit/questions/search", *_of_command("test_cli_search_key", _SEARCH_COMMAND)),
     ),
-    "ending": Room(
-        "kcompact/cleaner/ending.py", 12, ("tests/unit/cleaner/test_ending.py", "tests/unit/cleaner/test_recovering.py")
+    "round_end": Room(
+        "kcompact/cleaner/round_end.py",
+        12,
+        ("tests/unit/cleaner/test_round_end.py", "tests/unit/cleaner/test_recovery.py"),
     ),
     "small_partitions": Room(
         "kcompact/cleaner/small_partitions.py", 10, ("tests/unit/cleaner/test_small_partitions.py",)

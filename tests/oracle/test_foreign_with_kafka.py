@@ -9,7 +9,7 @@ import pytest
 
 from kcompact.errors import RecoveryNeededError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
-from kcompact.swap import recovery
+from kcompact.swap.recovery import interrupted_round as recovery
 from tests.oracle.real_kafka import RealKafka
 from tests.support import crash
 from tests.support.compare import differences

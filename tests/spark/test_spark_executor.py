@@ -20,8 +20,8 @@ from kcompact.clean.prepare import Tuning, prepare_clean
 from kcompact.clean.scan import CLEANING
 from kcompact.cleaner import partition, round
 from kcompact.cleaner.cleaning import Cleaning
-from kcompact.cleaner.ending import SwappedPartition
 from kcompact.cleaner.outcome import CleanResult
+from kcompact.cleaner.round_end import SwappedPartition
 from kcompact.cli.output import progress, streams
 from kcompact.engine.in_process import InProcess
 from kcompact.engine.spark import OnSpark

@@ -23,11 +23,11 @@ from kcompact.format.index import AbortedTxn, build_txn_index
 from kcompact.format.names import Suffix, TopicPartition, file_name, log_name, parse_file_name, snapshot_name
 from kcompact.log.directory import read_log
 from kcompact.log.files import FileIdentity
-from kcompact.swap import recovery
 from kcompact.swap.attributes import carry_over
 from kcompact.swap.checkpoint import write_checkpoints
 from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.recovery import interrupted_round as recovery
 from kcompact.swap.replace import NamesInPartition, replace_segments
 from kcompact.swap.staging import create_staging, discard, write_manifest
 from kcompact.swap.steps import Observer, Remove, Rename, Step, SyncDir, replacement_steps

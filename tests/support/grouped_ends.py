@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kcompact.format.names import TopicPartition
-from kcompact.swap import checkpoint, ending
+from kcompact.swap import checkpoint
+from kcompact.swap import round_end as ending
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 NAMES = ("a-0", "b-0", "c-3", "d-1", "e-0")

@@ -29,7 +29,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.swap.copy import Output
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery.interrupted_round import recover
 from kcompact.swap.steps import Step
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import DIRTY

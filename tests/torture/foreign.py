@@ -23,7 +23,7 @@ from pathlib import Path
 from kcompact.errors import RecoveryNeededError
 from kcompact.format.names import Suffix
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery.interrupted_round import recover
 from kcompact.swap.steps import CLEANED, DELETED, SWAP, Remove, Rename, SyncDir
 from tests.oracle.driver import build
 from tests.oracle.real_kafka import RealKafka

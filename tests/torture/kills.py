@@ -28,7 +28,7 @@ from kcompact.cleaner import space
 from kcompact.config.settings import LONG_MAX
 from kcompact.log.lock import log_dir_lock
 from kcompact.swap.copy.marker import MARKER
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery.interrupted_round import recover
 from tests.oracle.driver import build
 from tests.oracle.real_kafka import RealKafka
 from tests.support.command_line import IMPORTED_FROM, digest, environment

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery.interrupted_round import recover
 from tests.support import txn_log
 from tests.support.command_line import kcompact
 from tests.support.consumer_view import View, view

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kcompact.errors import KcompactError
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery.interrupted_round import recover
 from tests.oracle.driver import build
 from tests.oracle.real_kafka import RealKafka
 from tests.support.copies import read_files

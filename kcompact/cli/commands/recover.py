@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.errors import KcompactError
     from kcompact.plan.walk import Answer
-    from kcompact.swap.recovery_end import Recovery, RecoveryReport
+    from kcompact.swap.recovery.end import Recovery, RecoveryReport
 
 
 @options.command("recover", settings=False)
@@ -42,7 +42,7 @@ def command(paths: tuple[Path, ...], foreign: bool, journal: Path | None, as_jso
     """
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cleaner.journal import default_journal, journal_at
-    from kcompact.cleaner.recovering import recover_each
+    from kcompact.cleaner.recovery import recover_each
     from kcompact.cli.entries import complain_of
     from kcompact.cli.json.recovery import RECOVER
     from kcompact.engine.spark.scratch import sweep_scratch
@@ -100,7 +100,7 @@ def _entry(directory: Path, recovered: RecoveryReport | KcompactError) -> Answer
 def _begun(
     directory: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, foreign: bool
 ) -> Recovery | RecoveryReport:
-    from kcompact.swap.recovery import begin_recovery
+    from kcompact.swap.recovery.interrupted_round import begin_recovery
 
     stop.check(directory)
     lock = locks.of(directory)

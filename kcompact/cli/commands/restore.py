@@ -20,7 +20,7 @@ from kcompact.readable import shown, some_of
 
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
-    from kcompact.cleaner.restoring import RestoredPartition
+    from kcompact.cleaner.restore import RestoredPartition
     from kcompact.cli.entries import Restored
     from kcompact.plan.walk import Answer
 
@@ -40,7 +40,7 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
       kcompact restore --check /var/lib/kept
     """
     from kcompact.cleaner.in_use import Locks, UseCheck
-    from kcompact.cleaner.restoring import kept_partitions
+    from kcompact.cleaner.restore import kept_partitions
     from kcompact.cli.entries import complain_of
     from kcompact.cli.json.recovery import RESTORE
     from kcompact.plan.walk import gravest_exit_code
@@ -80,7 +80,7 @@ def _on_links(kept: Path, entries: Sequence[Answer[Restored]]) -> Note:
 def _entry(
     partition: RestoredPartition, kept: Path, locks: Locks, in_use: UseCheck, stop: StopRequest, *, only_check: bool
 ) -> Answer[Restored]:
-    from kcompact.cleaner.restoring import restore_partition
+    from kcompact.cleaner.restore import restore_partition
     from kcompact.cli.entries import Restored
     from kcompact.plan.walk import Answer
 

@@ -6,7 +6,7 @@ from kcompact.cli.entries import Restored
 from kcompact.cli.json.fields import BOOLEAN, INTEGER, STRING, TEXT, Document, Field, Shape, choice, list_of, nullable
 from kcompact.cli.json.partitions import ERROR, IDENTITY
 from kcompact.plan.walk import Answer
-from kcompact.swap.recovery_end import RecoveryReport
+from kcompact.swap.recovery.end import RecoveryReport
 
 
 def status_of(answer: Answer[RecoveryReport] | Answer[Restored]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcompact.plan.walk import Answer, Found
     from kcompact.questions.groups import LogGroups
     from kcompact.questions.keys.counts import LogKeys
-    from kcompact.swap.recovery_end import RecoveryReport
+    from kcompact.swap.recovery.end import RecoveryReport
 
 
 # keys
@@ -166,7 +166,7 @@ def show_recovery(entries: Sequence[Answer[RecoveryReport]], removed: Sequence[P
 
     `removed` is what killed runs had left elsewhere.
     """
-    from kcompact.swap.recovery_end import RecoveryReport
+    from kcompact.swap.recovery.end import RecoveryReport
     from kcompact.views.outcome import FEW, by_status
 
     listed = unlocked(entries)

@@ -50,8 +50,8 @@ from kcompact.swap.copy.marker import (
     states_in,
 )
 from kcompact.swap.copy.target import exists_already, names_in, require_creatable, require_separate, require_unlocked
-from kcompact.swap.leftovers import require_nothing_unfinished
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_in, made_without_links
+from kcompact.swap.recovery.leftovers import require_nothing_unfinished
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.steps import Remove, RemoveDir, Rename, SyncDir
 from kcompact.values import dataclass

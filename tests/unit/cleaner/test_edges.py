@@ -18,17 +18,18 @@ from kcompact.cleaner import partition, space, writing
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.journal import read_journal
 from kcompact.cleaner.outcome import RoundResult
-from kcompact.cleaner.recovering import recover_each
+from kcompact.cleaner.recovery import recover_each
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import KcompactError, LogChangedError, NotEnoughSpaceError, RecoveryNeededError, StorageError
 from kcompact.host.disk import Disk
 from kcompact.log.lock import is_locked, log_dir_lock
 from kcompact.plan.options import PlanOptions
-from kcompact.swap import checkpoint, ending, manifest
+from kcompact.swap import checkpoint, manifest
+from kcompact.swap import round_end as ending
 from kcompact.swap.copy.marker import CopyMarker
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.recovery import begin_recovery
-from kcompact.swap.recovery_end import RecoveryReport
+from kcompact.swap.recovery.end import RecoveryReport
+from kcompact.swap.recovery.interrupted_round import begin_recovery
 from kcompact.swap.replace import replace_segments
 from tests.support import log_dsl
 from tests.support.command_line import DIRTY, kcompact, settings

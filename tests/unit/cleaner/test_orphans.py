@@ -14,7 +14,7 @@ from kcompact.format.names import Suffix, file_name
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery.interrupted_round import recover
 from tests.support import log_dsl, log_writer
 from tests.support.parameters import one_in
 

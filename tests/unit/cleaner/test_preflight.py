@@ -27,7 +27,7 @@ from kcompact.log.lock import log_dir_lock
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.recovery import recover
+from kcompact.swap.recovery.interrupted_round import recover
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import DIRTY, digest
 
@@ -243,7 +243,7 @@ def test_retention_does_not_hide_that_the_checkpoint_was_not_written(
         raise OSError(5, "Input/output error")
 
     plan = planned(tmp_path)
-    monkeypatch.setattr("kcompact.swap.ending.write_checkpoints", fails)
+    monkeypatch.setattr("kcompact.swap.round_end.write_checkpoints", fails)
     monkeypatch.setattr("kcompact.cleaner.partition.read_again", fails)
     with log_dir_lock(tmp_path) as lock:
         result = clean_partition(plan, InProcess(), lock=lock, options=CleanOptions(apply_retention=True))
@@ -257,7 +257,7 @@ def test_a_staging_directory_that_stays_does_not_hide_that_the_log_is_clean(
         raise StorageError(path=tmp_path, problem=OSError(5, "Input/output error"))
 
     plan = planned(tmp_path)
-    monkeypatch.setattr("kcompact.cleaner.ending.discard", fails)
+    monkeypatch.setattr("kcompact.cleaner.round_end.discard", fails)
     with log_dir_lock(tmp_path) as lock:
         assert clean_partition(plan, InProcess(), lock=lock).status == "cleaned"
     assert list(plan.log.directory.glob(".kcompact-*"))

@@ -17,11 +17,11 @@ from kcompact.clean.held_back import HeldBack
 from kcompact.cleaner import engines
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning, CleanOptions
-from kcompact.cleaner.ending import SwappedPartition
 from kcompact.cleaner.engines import EngineOptions
 from kcompact.cleaner.outcome import CleanResult, RoundResult
 from kcompact.cleaner.partition import swap_in
 from kcompact.cleaner.round import clean_log_dir
+from kcompact.cleaner.round_end import SwappedPartition
 from kcompact.cleaner.service import Cleaner
 from kcompact.config.broker_config import BrokerConfig
 from kcompact.config.settings import TopicOverrides

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kcompact.cleaner import recovering
+from kcompact.cleaner import recovery as recovering
 from kcompact.cleaner.service import Cleaner
 from kcompact.cleaner.states import ABORTED, paused
 from kcompact.errors import RecoveryNeededError
 from kcompact.format.names import TopicPartition
 from kcompact.plan.discovery import is_gone
-from kcompact.swap.recovery_end import end_recoveries
+from kcompact.swap.recovery.end import end_recoveries
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, digest, partition, values
 from tests.support.patience import PATIENCE_S, becomes

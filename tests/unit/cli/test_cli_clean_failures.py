@@ -16,7 +16,7 @@ import pytest
 from fixtures import checkout
 from kcompact.clean import prepare
 from kcompact.cleaner import cleaning
-from kcompact.cleaner import ending as ending_module
+from kcompact.cleaner import round_end as ending_module
 from kcompact.errors import LogChangedError, NotEnoughSpaceError
 from kcompact.plan import partition as partition_plan
 from kcompact.swap import staging

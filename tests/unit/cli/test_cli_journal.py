@@ -194,7 +194,7 @@ def test_recovery_writes_the_end_of_what_was_interrupted(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("kcompact.swap.ending.write_checkpoints", killed)
+        patched.setattr("kcompact.swap.round_end.write_checkpoints", killed)
         assert clean("--journal", journal, directory).code == 130
     assert [line["event"] for line in lines(journal)] == ["begin"]
     options = (*COMPACT, "--now", "2024-01-01T10:00Z") if command == "clean" else ()
@@ -210,7 +210,7 @@ def test_recovery_goes_on_without_a_journal(place: str, tmp_path: Path, monkeypa
     directory = partition(tmp_path / "logs")
     make, _ = NO_JOURNAL[place]
     with monkeypatch.context() as patched:
-        patched.setattr("kcompact.swap.ending.write_checkpoints", lambda *_: [][0])
+        patched.setattr("kcompact.swap.round_end.write_checkpoints", lambda *_: [][0])
         assert clean(directory).code != 0
     ran = kcompact("recover", "--journal", make(tmp_path), directory)
     assert ran.code == 0

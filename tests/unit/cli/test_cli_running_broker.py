@@ -13,8 +13,8 @@ import pytest
 from kcompact.cleaner import partition as partition_module
 from kcompact.cleaner import round as round_module
 from kcompact.cleaner.cleaning import Cleaning
-from kcompact.cleaner.ending import SwappedPartition
 from kcompact.cleaner.outcome import CleanResult
+from kcompact.cleaner.round_end import SwappedPartition
 from kcompact.log import unchanged_reading
 from kcompact.log.directory import read_log
 from tests.support.command_line import (

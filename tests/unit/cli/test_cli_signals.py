@@ -194,7 +194,7 @@ def test_a_signal_during_an_import_imports_nothing() -> None:
 
 IN_RECOVERY = """
 import os, signal, sys
-from kcompact.swap import recovery
+from kcompact.swap.recovery import interrupted_round as recovery
 from kcompact.cleaner import round as rounds
 real = recovery.begin_recovery
 def begin(directory, **options):

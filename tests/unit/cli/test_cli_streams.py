@@ -274,7 +274,7 @@ def test_a_recovery_that_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: Any, **__: Any) -> Any:
         raise denied(directory)
 
-    monkeypatch.setattr("kcompact.swap.recovery.begin_recovery", fail)
+    monkeypatch.setattr("kcompact.swap.recovery.interrupted_round.begin_recovery", fail)
     ran = kcompact("recover", "--json", directory)
     assert (ran.code, ran.partition["error"]) == (4, f"{directory}: {DENIED}")
 

@@ -12,7 +12,7 @@ import pytest
 
 from kcompact.errors import RecoveryNeededError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
-from kcompact.swap import recovery
+from kcompact.swap.recovery import interrupted_round as recovery
 from kcompact.swap.steps import SyncDir
 from tests.support import crash, log_writer, txn_log
 from tests.support.crash import Scene, broker_phases, latest_values, listing, log_of

@@ -15,11 +15,11 @@ from kcompact.errors import CleaningAbortedError
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import log_dir_lock
-from kcompact.swap import recovery
-from kcompact.swap.keep_replaced import KeptLinks, untouched_log
-from kcompact.swap.kept_manifest import KeptPartition, read_kept
+from kcompact.swap.kept.links import KeptLinks, untouched_log
+from kcompact.swap.kept.manifest import KeptPartition, read_kept
+from kcompact.swap.kept.restore import put_back, verify_kept
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.restore import put_back, verify_kept
+from kcompact.swap.recovery import interrupted_round as recovery
 from kcompact.swap.steps import Observer, Rename, Step, SyncDir, replacement_steps
 from tests.support import crash
 from tests.support.crash import CHECKPOINT_BEFORE, GROUPS, IDENTITY, SEGMENTS, Scene, latest_values, stopped_states

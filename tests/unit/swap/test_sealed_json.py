@@ -13,9 +13,10 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.format.names import TopicPartition
 from kcompact.format.sealed_json import NUMBER, TEXT, TIME, SealedDocument, listed, optional, sealed, unsealed
 from kcompact.log.files import FileIdentity
-from kcompact.swap import kept_manifest, manifest
+from kcompact.swap import manifest
 from kcompact.swap.identity import PartitionIdentity
-from kcompact.swap.kept_manifest import KeptFile, KeptGroup, KeptPartition, UntouchedLog
+from kcompact.swap.kept import manifest as kept_manifest
+from kcompact.swap.kept.manifest import KeptFile, KeptGroup, KeptPartition, UntouchedLog
 from kcompact.swap.manifest import Manifest
 from tests.support.sealed import with_checksum
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kcompact.errors import RecoveryNeededError
-from kcompact.swap import recovery
-from kcompact.swap.recovery_end import RecoveryReport
+from kcompact.swap.recovery import interrupted_round as recovery
+from kcompact.swap.recovery.end import RecoveryReport
 from kcompact.swap.steps import Observer
 from tests.support import crash
 from tests.support.crash import GROUPS, Scene, broker_round, latest_values, listing, log_of, stopped_states

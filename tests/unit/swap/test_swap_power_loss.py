@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.swap import recovery
+from kcompact.swap.recovery import interrupted_round as recovery
 from kcompact.swap.steps import Remove, Rename, Step, SyncDir, removal_steps, replacement_steps
 from tests.oracle.real_kafka import RealKafka
 from tests.support import crash

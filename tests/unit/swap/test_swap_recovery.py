@@ -13,10 +13,11 @@ import pytest
 from kcompact.errors import LogChangedError, RecoveryNeededError, RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.lock import log_dir_lock
-from kcompact.swap import manifest, recovery
+from kcompact.swap import manifest
 from kcompact.swap.identity import PartitionIdentity
-from kcompact.swap.leftovers import read_manifests
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.recovery import interrupted_round as recovery
+from kcompact.swap.recovery.leftovers import read_manifests
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, discard
 from tests.support import crash

@@ -13,8 +13,9 @@ import pytest
 
 from kcompact.errors import CorruptDataError, LogChangedError, NotEnoughSpaceError, RecoveryNeededError
 from kcompact.log.lock import log_dir_lock
-from kcompact.swap import manifest, recovery
+from kcompact.swap import manifest
 from kcompact.swap.checkpoint import write_checkpoints
+from kcompact.swap.recovery import interrupted_round as recovery
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import discard
 from tests.support import crash

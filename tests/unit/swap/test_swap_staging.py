@@ -13,10 +13,11 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import LogChangedError, RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.files import FileIdentity
-from kcompact.swap import manifest, recovery
+from kcompact.swap import manifest
 from kcompact.swap.identity import PartitionIdentity
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.recovery import interrupted_round as recovery
 from kcompact.swap.replace import replace_segments
 from kcompact.swap.staging import create_staging, hand_over, take_back, write_manifest
 from tests.support.crash import (

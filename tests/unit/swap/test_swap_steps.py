@@ -12,7 +12,7 @@ from kcompact.clean.staged_files import CleanedSegment, StagedFile
 from kcompact.errors import StorageError
 from kcompact.log.files import FileIdentity
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.recovery import decide
+from kcompact.swap.recovery.interrupted_round import decide
 from kcompact.swap.steps import DELETED, Remove, Rename, Step, replacement_steps
 from tests.support.crash import Scene, listing, log_of
 

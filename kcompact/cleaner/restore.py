@@ -12,10 +12,10 @@ from kcompact.errors import KcompactError, RefusedError, storage_errors
 from kcompact.format.names import TopicPartition
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import require_checkpoint
-from kcompact.swap.kept_manifest import MANIFEST, KeptPartition, read_kept
+from kcompact.swap.kept.manifest import MANIFEST, KeptPartition, read_kept
+from kcompact.swap.kept.restore import Verified, put_back, require_there, verify_kept
 from kcompact.swap.open_directory import OpenDirectory
-from kcompact.swap.recovery import recover
-from kcompact.swap.restore import Verified, put_back, require_there, verify_kept
+from kcompact.swap.recovery.interrupted_round import recover
 from kcompact.swap.staging import require_stageable
 from kcompact.values import dataclass
 

@@ -28,8 +28,8 @@ from kcompact.log.batch_headers import end_by_headers
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segments import deleted_segments, first_epoch_offset, holders, only_copies
 from kcompact.readable import shell_word
-from kcompact.swap.foreign_result import Files, Overlap, index_problem, overlaps, verified_end
 from kcompact.swap.open_directory import OpenDirectory
+from kcompact.swap.recovery.broker_log import Files, Overlap, index_problem, overlaps, verified_end
 from kcompact.swap.steps import CLEANED, SWAP, Remove, Rename, Step, SyncDir, logs_and_others
 from kcompact.values import dataclass
 

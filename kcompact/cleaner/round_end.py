@@ -1,6 +1,6 @@
 """The end of a cleaning, and the groups in which partitions end together: cleaned ones, and recovered ones.
 
-All checkpoints of a log directory are one file, so `swap.ending` writes those of a group at once.
+All checkpoints of a log directory are one file, so `swap.round_end` writes those of a group at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.swap import ending
-from kcompact.swap.ending import Ended, Ending, Present
+from kcompact.swap import round_end
 from kcompact.swap.replace import require_unchanged
+from kcompact.swap.round_end import Ended, Ending, Present
 from kcompact.swap.staging import discard
 from kcompact.values import dataclass
 
@@ -73,7 +73,7 @@ def end(partitions: Sequence[SwappedPartition], journal: Journal | None) -> list
         found = [_result(each, how) for each, how in zip(partitions, ended, strict=True)]
         results.extend(found if journal is None else journal.end(found))
 
-    ended = ending.end(partitions, before_discard=journaled)
+    ended = round_end.end(partitions, before_discard=journaled)
     return [_with_what_stays(*each) for each in zip(partitions, results, ended, strict=True)]
 
 

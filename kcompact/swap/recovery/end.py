@@ -12,10 +12,10 @@ from kcompact.failures import as_failure
 from kcompact.log.directory import partition_by_name
 from kcompact.notes import Note
 from kcompact.readable import shell_word
-from kcompact.swap.ending import Ended, Ending, Present, end
-from kcompact.swap.leftovers import unfinished_names
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
+from kcompact.swap.recovery.leftovers import unfinished_names
+from kcompact.swap.round_end import Ended, Ending, Present, end
 from kcompact.swap.staging import discard_steps
 from kcompact.swap.steps import Observer
 from kcompact.values import dataclass

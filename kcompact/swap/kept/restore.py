@@ -25,7 +25,7 @@ from kcompact.log.lock import LogDirLock
 from kcompact.readable import shell_word
 from kcompact.swap.checkpoint import put_back_checkpoint, read_checkpoint
 from kcompact.swap.identity import identity_of
-from kcompact.swap.kept_manifest import (
+from kcompact.swap.kept.manifest import (
     MANIFEST,
     KeptFile,
     KeptGroup,
@@ -34,9 +34,9 @@ from kcompact.swap.kept_manifest import (
     not_as_kept,
     read_kept_checkpoint,
 )
-from kcompact.swap.leftovers import require_nothing_unfinished, staged_status
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.protection import require_project, require_unprotected
+from kcompact.swap.recovery.leftovers import require_nothing_unfinished, staged_status
 from kcompact.swap.replace import NamesInPartition, replace_segments
 from kcompact.swap.staging import create_staging, discard, hand_over, take_back, write_manifest
 from kcompact.swap.steps import Observer, SyncDir

@@ -21,20 +21,11 @@ from kcompact.log.directory import STAGING_NAME, partition_of
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock, require_local
 from kcompact.readable import shell_word
-from kcompact.swap.ending import check
-from kcompact.swap.foreign import ForeignRecovery, decide_foreign
 from kcompact.swap.identity import PartitionIdentity, identity_of
-from kcompact.swap.leftovers import (
-    is_same_file,
-    not_followed,
-    read_manifests,
-    require_in_a_manifest,
-    unfinished_groups,
-    unfinished_names,
-)
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
-from kcompact.swap.recovery_end import (
+from kcompact.swap.recovery.broker_swap import ForeignRecovery, decide_foreign
+from kcompact.swap.recovery.end import (
     Recovery,
     RecoveryReport,
     end_offset,
@@ -42,6 +33,15 @@ from kcompact.swap.recovery_end import (
     is_in_place,
     stopped,
 )
+from kcompact.swap.recovery.leftovers import (
+    is_same_file,
+    not_followed,
+    read_manifests,
+    require_in_a_manifest,
+    unfinished_groups,
+    unfinished_names,
+)
+from kcompact.swap.round_end import check
 from kcompact.swap.steps import (
     CLEANED,
     DELETED,

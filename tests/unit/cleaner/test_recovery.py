@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cleaner import ending
-from kcompact.cleaner.recovering import Recovered, recover_each
+from kcompact.cleaner import round_end as ending
+from kcompact.cleaner.recovery import Recovered, recover_each
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import KcompactError
 from kcompact.log.lock import log_dir_lock
 from kcompact.plan.options import PlanOptions
 from kcompact.swap import checkpoint
-from kcompact.swap import ending as swap_ending
-from kcompact.swap.recovery import begin_recovery, recover
-from kcompact.swap.recovery_end import RecoveryReport
+from kcompact.swap import round_end as swap_ending
+from kcompact.swap.recovery.end import RecoveryReport
+from kcompact.swap.recovery.interrupted_round import begin_recovery, recover
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, kcompact, partition, settings, values
 from tests.support.copies import read_files

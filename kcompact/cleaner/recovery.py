@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from kcompact.cleaner.ending import EndingGroups
 from kcompact.cleaner.journal import Journal
+from kcompact.cleaner.round_end import EndingGroups
 from kcompact.errors import KcompactError, storage_errors
-from kcompact.swap.recovery_end import Recovery, RecoveryReport, end_recoveries
+from kcompact.swap.recovery.end import Recovery, RecoveryReport, end_recoveries
 
 Recovered = dict[Path, RecoveryReport | KcompactError]
 """What recovery did with each partition directory, or the error that stopped it."""

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kcompact.cleaner import ending, engines
+from kcompact.cleaner import engines
+from kcompact.cleaner import round_end as ending
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.journal import read_journal
 from kcompact.cleaner.outcome import RoundResult
@@ -23,8 +24,8 @@ from kcompact.errors import CleaningAbortedError
 from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
 from kcompact.stages.executor import Progress, RoundProgress
-from kcompact.swap import ending as swap_ending
-from kcompact.swap.recovery import recover
+from kcompact.swap import round_end as swap_ending
+from kcompact.swap.recovery.interrupted_round import recover
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, digest, kcompact, partition, settings, values
 from tests.support.copies import read_files
@@ -94,7 +95,7 @@ def test_a_group_ends_when_its_oldest_partition_has_waited_long_enough(
 def test_the_oldest_partition_decides_how_long_a_group_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(ending, "MOST_WAIT_S", 10.0)
-    monkeypatch.setattr("kcompact.cleaner.ending.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("kcompact.cleaner.round_end.time.monotonic", lambda: clock[0])
     ended: list[tuple[float, Sequence[str]]] = []
     groups = ending.EndingGroups[str](lambda group: ended.append((clock[0], group)))
     times = {"a": 0.0, "b": 6.0, "c": 9.9, "d": 10.0, "e": 11.0, "f": 20.9, "g": 21.0, "h": 21.0}

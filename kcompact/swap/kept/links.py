@@ -34,7 +34,7 @@ from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import shell_word, shown
 from kcompact.swap.identity import identity_of
-from kcompact.swap.kept_manifest import MANIFEST, KeptFile, KeptGroup, KeptPartition, UntouchedLog, encode
+from kcompact.swap.kept.manifest import MANIFEST, KeptFile, KeptGroup, KeptPartition, UntouchedLog, encode
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_without_links
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.small_files import write_small_file
