@@ -73,7 +73,7 @@ def each_record(
 
     def answers(directories: Sequence[Path], options: PlanOptions) -> Iterable[Answer[Found]]:
         from kcompact.cli.output.stage_progress import executor_for
-        from kcompact.stages.fold import fold_log
+        from kcompact.stages.folded_log import fold_log
 
         with executor_for(engine, directories) as executor:
 

@@ -7,10 +7,11 @@
 In: segments of a `PartitionLog`. Out: whatever a cleaning, or a question, makes of them.
 Imports: `errors`, `host`, `format`, `kernels`, `log`.
 
-    job        values that travel between the driver and the tasks
-    executor   what runs the stages: the interface of the two executors of `engine`
-    splits     cuts segments into pieces of work, and divides them among tasks
-    sizing     how large the pieces are, by the memory that there is
-    fold       questions over all records: read by one worker, or by several whose states are joined
-    collector  the skeleton of scan and reduction: collectors of keys, readers with kernels and definition
+    job         values that travel between the driver and the tasks
+    executor    what runs the stages: the interface of the two executors of `engine`
+    splits      cuts segments into pieces of work, and divides them among tasks
+    sizing      how large the pieces are, by the memory that there is
+    fold        a question over all records, answered by one reader
+    folded_log  the same, answered by the workers of an executor
+    collector   the skeleton of scan and reduction: collectors of keys, readers with kernels and definition
 """
