@@ -38,17 +38,17 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
 
     question = Question(
         document=GROUPS,
-        answers=partial(_groups, options.batch_memory(memory_bytes)),
+        answers=partial(_groups, paths[0], options.batch_memory(memory_bytes)),
         show=show_groups,
         complains_of_all=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)
 
 
-def _groups(memory_bytes: int, directories: Sequence[Path], _: PlanOptions) -> Iterator[Answer[LogGroups]]:
-    """Yield the groups of the partitions of `__consumer_offsets`. Raises RefusedError if there is none."""
+def _groups(first: Path, memory_bytes: int, directories: Sequence[Path], _: PlanOptions) -> Iterator[Answer[LogGroups]]:
+    """Yield the groups of the partitions of `__consumer_offsets`. Raises RefusedError about `first` if there is none."""
     from kcompact.errors import RefusedError
-    from kcompact.format.names import CONSUMER_OFFSETS, TopicPartition
+    from kcompact.format.names import CONSUMER_OFFSETS, parse_directory
     from kcompact.log.files import files_in
     from kcompact.plan.walk import Answer, walk_partitions
     from kcompact.questions.groups import log_groups
@@ -56,10 +56,8 @@ def _groups(memory_bytes: int, directories: Sequence[Path], _: PlanOptions) -> I
     def read(directory: Path) -> Answer[LogGroups]:
         return Answer(directory=directory, found=log_groups(files_in(directory), memory_bytes=memory_bytes))
 
-    names = {directory: TopicPartition.parse(directory.name) for directory in directories}
-    of_groups = [directory for directory, name in names.items() if name and name.topic == CONSUMER_OFFSETS]
+    names = {directory: parse_directory(directory.name) for directory in directories}
+    of_groups = [each for each, name in names.items() if name and name.topic_partition.topic == CONSUMER_OFFSETS]
     if not of_groups:
-        raise RefusedError(
-            path=directories[0], problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none"
-        )
+        raise RefusedError(path=first, problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none")
     return walk_partitions(of_groups, read, Answer.failed)
