@@ -46,7 +46,7 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
 
 
 def _groups(first: Path, memory_bytes: int, directories: Sequence[Path], _: PlanOptions) -> Iterator[Answer[LogGroups]]:
-    """Yield the groups of the partitions of `__consumer_offsets`. Raises RefusedError about `first` if there is none."""
+    """Yield the groups of `__consumer_offsets`. Raises RefusedError about the first path if there is no partition."""
     from kcompact.errors import RefusedError
     from kcompact.format.names import CONSUMER_OFFSETS, parse_directory
     from kcompact.log.files import files_in
