@@ -42,7 +42,8 @@ class Question(Generic[Found]):
     `answers` reads the partitions in some directories. The document may have more than the answers: `content`, which is
     asked for after them, and what is `given`. `doubts` are notes on why the answers may be wrong. Without `read_file`
     single files are refused: all segments of a partition decide. `explains`: forecasts are made, which depend on more
-    settings. `complains_of_all`: the errors of the partitions are not shown with them.
+    settings. `complains_of_all`: the errors of the partitions are not shown with them. `needs` is what paths without an
+    answer lack.
     """
 
     document: Document
@@ -54,6 +55,7 @@ class Question(Generic[Found]):
     doubts: Callable[[Sequence[Answer[Found]], PlanOptions], list[Note]] = plan_notes
     explains: bool = False
     complains_of_all: bool = False
+    needs: str = ""
 
 
 def each(read: Read[Found]) -> Callable[[Sequence[Path], PlanOptions], Iterable[Answer[Found]]]:
@@ -89,12 +91,17 @@ def each_record(
 
 
 def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, *, as_json: bool) -> int:
-    """Show the answers of all partitions and files among the paths, and return the exit code."""
+    """Show the answers of all partitions and files among the paths, and return the exit code.
+
+    Raises RefusedError if there is nothing to ask, ConfigError.
+    """
     refused_by = "" if question.read_file else question.document.command
     files, named, directories, unusable = named_in(paths, options, refused_by=refused_by)
     notes = option_notes(directories, options, explains=question.explains) if named else []
     streams.tell_notes(notes)
     answers = list(question.answers(directories, options)) if directories else []
+    if not (answers or unusable or files):
+        raise RefusedError(path=paths[0], problem=question.needs)
     file_entries = [question.read_file(file) for file in files] if question.read_file else []
     doubts = question.doubts(answers, options)
     streams.tell_notes(doubts)
@@ -123,11 +130,12 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
             printer.line()
             printer.parts(left_out_parts(beside, printer.space))
 
-    lost = delivered(show, only_reads=True)
+    if lost := delivered(show, only_reads=True):
+        return lost
     if not as_json:
         complain_of([*answers, *unusable] if question.complains_of_all else unusable)
     codes = [*(each.exit_code for each in (*answers, *unusable)), *(each.exit_code for each in file_entries)]
-    return gravest_exit_code(codes) or lost
+    return gravest_exit_code(codes)
 
 
 def named_in(

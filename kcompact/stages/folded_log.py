@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from typing import Any, NamedTuple
 
-from kcompact.errors import KcompactError
+from kcompact.errors import BatchTooLargeError, KcompactError
 from kcompact.host.throttle import Pace
 from kcompact.log.directory import PartitionLog
 from kcompact.stages.executor import Executor
-from kcompact.stages.fold import Fold, Found, JoinableFold, State, folded
+from kcompact.stages.fold import Fold, Found, JoinableFold, folded
 from kcompact.stages.job import ScanJob, Split
 from kcompact.stages.sizing import Sizing
 from kcompact.stages.splits import balanced, cut_despite_damage, whole
@@ -57,22 +57,31 @@ def fold_log(
     `memory_bytes` is for all workers together. Raises StorageError, EngineError, and what the fold raises.
     """
     sizing = Sizing(executor, memory_bytes, [(log.file(each.log_name), each.size_bytes) for each in log.segments])
-    if isinstance(question, JoinableFold) and sizing.workers > 1:
-        splits = cut_despite_damage(log, sizing.split_bytes, sizing.most_batch_bytes)
-        sizing.fit(splits)
-        tasks = balanced([[split] for split in splits], sizing.task_count(log.size_bytes), lambda each: each.size_bytes)
-    else:
-        tasks = [[whole(log, segment) for segment in log.segments]]
-    pieces = [[LogPiece(number, tuple(task))] for number, task in enumerate(tasks) if task]
-    job = FoldJob(**sizing.of_keys(0), directory=str(log.directory), hash_key=b"", fold=question)
-    found = sorted(executor.run("scan", job, pieces, fold_piece), key=lambda each: each.number)
-    damage = next((each for each in found if each.damage is not None), None)
-    states = [each.state for each in found if damage is None or each.number <= damage.number]
-    state = states[0] if len(states) == 1 else reduce(_join_of(question), states, question.zero())
-    problem = damage and damage.damage
-    return question.finish(state, problem), problem
+    if not isinstance(question, JoinableFold):
+        sizing.has_more_alone()
+    while True:
+        pieces = _pieces(log, sizing)
+        job = FoldJob(**sizing.of_keys(0), directory=str(log.directory), hash_key=b"", fold=question)
+        found = sorted(executor.run("scan", job, pieces, fold_piece), key=lambda each: each.number)
+        damaged = next((each for each in found if each.damage is not None), None)
+        is_too_large = damaged is not None and isinstance(damaged.damage, BatchTooLargeError)
+        if not (is_too_large and sizing.has_more_alone()):
+            break  # Else there is more memory for a batch if only one is read at a time.
+    damage = damaged and damaged.damage
+    states = [each.state for each in found if damaged is None or each.number <= damaged.number]
+    if isinstance(question, JoinableFold):
+        return question.finish(reduce(question.join, states, question.zero()), damage), damage
+    return question.finish(states[0] if states else question.zero(), damage), damage
 
 
-def _join_of(question: Fold[State, Any]) -> Callable[[State, State], State]:
-    assert isinstance(question, JoinableFold)
-    return question.join
+def _pieces(log: PartitionLog, sizing: Sizing) -> list[list[LogPiece]]:
+    """Return a piece for each task. For one worker, and where a batch is too large for it too, nothing is cut."""
+    wholes = [whole(log, segment) for segment in log.segments]
+    tasks = [wholes]
+    if sizing.workers > 1:
+        with suppress(BatchTooLargeError):
+            splits = cut_despite_damage(log, sizing.split_bytes, sizing.most_batch_bytes)
+            sizing.fit(splits)
+            count = sizing.task_count(log.size_bytes)
+            tasks = balanced([[split] for split in splits], count, lambda split: split.size_bytes)
+    return [[LogPiece(number, tuple(task))] for number, task in enumerate(tasks) if task]

@@ -35,19 +35,20 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
     from kcompact.cli.json.groups import GROUPS
     from kcompact.cli.output.entries import show_groups
     from kcompact.cli.question import Question, ask
+    from kcompact.format.names import CONSUMER_OFFSETS
 
     question = Question(
         document=GROUPS,
-        answers=partial(_groups, paths[0], options.batch_memory(memory_bytes)),
+        answers=partial(_groups, options.batch_memory(memory_bytes)),
         show=show_groups,
         complains_of_all=True,
+        needs=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none",
     )
     return ask(question, paths, plan_options, as_json=as_json)
 
 
-def _groups(first: Path, memory_bytes: int, directories: Sequence[Path], _: PlanOptions) -> Iterator[Answer[LogGroups]]:
-    """Yield the groups of `__consumer_offsets`. Raises RefusedError about the first path if there is no partition."""
-    from kcompact.errors import RefusedError
+def _groups(memory_bytes: int, directories: Sequence[Path], _: PlanOptions) -> Iterator[Answer[LogGroups]]:
+    """Yield the groups of the partitions of `__consumer_offsets`."""
     from kcompact.format.names import CONSUMER_OFFSETS, parse_directory
     from kcompact.log.files import files_in
     from kcompact.plan.walk import Answer, walk_partitions
@@ -58,6 +59,4 @@ def _groups(first: Path, memory_bytes: int, directories: Sequence[Path], _: Plan
 
     names = {directory: parse_directory(directory.name) for directory in directories}
     of_groups = [each for each, name in names.items() if name and name.topic_partition.topic == CONSUMER_OFFSETS]
-    if not of_groups:
-        raise RefusedError(path=first, problem=f"groups needs a partition of {CONSUMER_OFFSETS}; there is none")
     return walk_partitions(of_groups, read, Answer.failed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcompact.cli.json.fields import INTEGER, STRING, Document, Field, Shape, choice, list_of, nullable
-from kcompact.cli.json.partitions import ERROR, IDENTITY, NOW_MS
+from kcompact.cli.json.partitions import ERROR, IDENTITY, LEFT_OUT_DIRECTORIES, NOTES, NOW_MS
 from kcompact.questions.groups import GroupType
 
 GROUP = Shape(
@@ -31,6 +31,7 @@ LOG_GROUPS = Shape(
 GROUPS = Document(
     "groups",
     NOW_MS,
+    NOTES,
     Field(
         "partitions",
         list_of(
@@ -49,4 +50,5 @@ GROUPS = Document(
         ),
         "an object for each partition of `__consumer_offsets`",
     ),
+    LEFT_OUT_DIRECTORIES,
 )
