@@ -223,7 +223,7 @@ def test_when_the_coordinator_ends_an_open_transaction(tmp_path: Path) -> None:
         later.send("payments", key=b"a", value=b"3", partition=0, timestamp_ms=now_ms + 60_001)
         later.flush()
         (described,) = kafka_transactions(broker.address, "describe", "--transactional-id", "payments-1")
-        assert (described["TransactionEnding"], described["TopicPartitions"]) == ("Ongoing", "payments-0")
+        assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", "payments-0")
         aborts_ms = int(described["CurrentTransactionStartTimeMs"]) + int(described["TransactionTimeoutMs"]) + 1
         named = f"producer {described['ProducerId']}, epoch {described['ProducerEpoch']}"
         # Beside a running broker the high watermark is that of its last checkpoint.
