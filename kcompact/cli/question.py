@@ -58,7 +58,7 @@ class Question(Generic[Found]):
     needs: str = ""
 
 
-def each(read: Read[Found]) -> Callable[[Sequence[Path], PlanOptions], Iterable[Answer[Found]]]:
+def each_partition(read: Read[Found]) -> Callable[[Sequence[Path], PlanOptions], Iterable[Answer[Found]]]:
     """Return what reads partitions one after the other."""
 
     def answers(directories: Sequence[Path], options: PlanOptions) -> Iterable[Answer[Found]]:
@@ -85,7 +85,7 @@ def each_record(
                 found, damage = fold_log(asks(plan), plan.log, executor, memory_bytes=memory_bytes)
                 return replace(answer, found=found, error=answer.error or damage)
 
-            return list(each(read)(directories, options))
+            return list(each_partition(read)(directories, options))
 
     return answers
 

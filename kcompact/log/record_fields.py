@@ -78,10 +78,8 @@ def _named(*fields: RecordField) -> dict[str, RecordField]:
     return {field.name: field for field in fields}
 
 
-_INT16, _INT32, _INT64, _TRUTH, _TIME = (
-    *(FieldType.INT16, FieldType.INT32, FieldType.INT64),
-    *(FieldType.TRUTH, FieldType.TIME),
-)
+_INT16, _INT32, _INT64 = FieldType.INT16, FieldType.INT32, FieldType.INT64
+_TRUTH, _TIME = FieldType.TRUTH, FieldType.TIME
 OF_RECORDS = _named(
     RecordField("offset", "offset", _INT64, lambda run, rows: run.offset[rows]),
     RecordField("timestamp", "time", _TIME, lambda run, rows: run.timestamp[rows], -1),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kcompact.format.codec import Codec
 from kcompact.format.names import TopicPartition
 from kcompact.kernels import columns as c
 from kcompact.log.record_fields import OF_BATCHES, OF_RECORDS, FieldType
@@ -196,8 +195,9 @@ RECORD_COLUMNS = {
 def _codec(rows: Rows) -> Any:
     import pyarrow as pa
 
-    names = pa.array([codec.name.lower() for codec in Codec], pa.string())
-    return names.take(pa.array(rows.run.table[rows.batches, c.ATTRIBUTES] & c.CODEC_MASK))
+    from kcompact.export.columns import CODECS
+
+    return pa.array(CODECS, pa.string()).take(pa.array(OF_BATCHES["codec"].get(rows.run, rows.batches)))
 
 
 BATCH_COLUMNS = {

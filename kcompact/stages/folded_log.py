@@ -58,7 +58,7 @@ def fold_log(
     """
     sizing = Sizing(executor, memory_bytes, [(log.file(each.log_name), each.size_bytes) for each in log.segments])
     if not isinstance(question, JoinableFold):
-        sizing.has_more_alone()
+        sizing.workers = 1
     while True:
         pieces = _pieces(log, sizing)
         job = FoldJob(**sizing.of_keys(0), directory=str(log.directory), hash_key=b"", fold=question)

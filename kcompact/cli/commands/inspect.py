@@ -46,11 +46,11 @@ def command(
         return list_paths(paths, plan_options, listing)
     from kcompact.cli.json.inspect import INSPECT
     from kcompact.cli.output.entries import show_inspected
-    from kcompact.cli.question import Question, ask, each, file_entry, inspected
+    from kcompact.cli.question import Question, ask, each_partition, file_entry, inspected
 
     question = Question(
         document=INSPECT,
-        answers=each(inspected),
+        answers=each_partition(inspected),
         show=show_inspected,
         read_file=partial(file_entry, verify=False, memory_bytes=for_batches),
     )

@@ -36,12 +36,12 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
     """
     from kcompact.cli.json.inspect import VERIFY
     from kcompact.cli.output.entries import show_inspected
-    from kcompact.cli.question import Question, ask, each, file_entry
+    from kcompact.cli.question import Question, ask, each_partition, file_entry
 
     for_batches = options.batch_memory(memory_bytes)
     question = Question(
         document=VERIFY,
-        answers=each(partial(_verified, for_batches)),
+        answers=each_partition(partial(_verified, for_batches)),
         show=show_inspected,
         read_file=partial(file_entry, verify=True, memory_bytes=for_batches),
     )

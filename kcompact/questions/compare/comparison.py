@@ -24,7 +24,7 @@ from kcompact.questions.compare.epochs import Line, lines_of
 from kcompact.questions.compare.job import ComparedLog, CompareJob, overlap
 from kcompact.questions.compare.judge import COMPARING, Case, JudgedKeys, WrongKeys
 from kcompact.questions.compare.replica import Replica, files_of
-from kcompact.questions.compare.scan import ComparedRange, Damaged, Offsets
+from kcompact.questions.compare.scan import ComparedRange, Damaged
 from kcompact.questions.compare.splits import aligned_splits, position_of
 from kcompact.questions.compare.transactions import WrongTransaction, without_marker, wrong_transactions
 from kcompact.questions.keys.rows import ROW_BYTES
@@ -36,7 +36,7 @@ from kcompact.values import dataclass
 
 
 @dataclass(slots=True, kw_only=True)
-class Comparison:
+class Comparison(ComparedRange):
     """What the replicas of a partition have shown. `bands` are those of the job, `ranges` their sums.
 
     `lines` say from which offset on a replica is not compared, because it leaves the line of the newest leader.
@@ -48,19 +48,7 @@ class Comparison:
     lines: tuple[Line, ...]
     tainted: tuple[Table, ...]
     bands: tuple[int, ...]
-    batches: Table
-    records: Column
-    alone: Column
-    holes: Column
     keys: int = 0
-    equal: int = 0
-    rebuilt: dict[str, int] = field(default_factory=dict)
-    contents: Offsets = field(default_factory=Offsets)
-    divided: Offsets = field(default_factory=Offsets)
-    headers: Offsets = field(default_factory=Offsets)
-    unsealed: Offsets = field(default_factory=Offsets)
-    overlaps: Offsets = field(default_factory=Offsets)
-    damage: list[Damaged] = field(default_factory=list)
     wrong: dict[Case, WrongKeys] = field(default_factory=dict)
     transactions: list[WrongTransaction] = field(default_factory=list)
 
@@ -206,11 +194,11 @@ class _Reading:
         size_bytes = sum(split.size_bytes for group in groups for split in group)
         count = self._sizing.task_count(size_bytes)
         tasks = balanced([list[Split](group) for group in groups if group], count, lambda split: split.size_bytes)
-        scanned: list[ComparedRange] = []
+        scanned: list[tuple[int, ComparedRange]] = []
         judged: Iterable[JudgedKeys] = ()
         if size_bytes:
             scanned, judged = self._executor.scan_and_reduce(job, tasks, COMPARING)
-        by_number = {each.number: each for each in scanned}
+        by_number = dict(scanned)
         found = Comparison(
             replicas=self._replicas,
             lines=self._lines,
@@ -239,19 +227,7 @@ def _add_range(total: Comparison, found: ComparedRange | None, offsets: range) -
             if offsets.start < end and start < offsets.stop:
                 total.holes[band] = max(total.holes[band], min(offsets.stop, end) - 1)
         return
-    total.batches += found.batches
-    total.records += found.records
-    total.alone += found.alone
-    total.holes = np.maximum(total.holes, found.holes)
-    total.equal += found.equal
-    for why, count in found.rebuilt.items():
-        total.rebuilt[why] = total.rebuilt.get(why, 0) + count
-    total.contents.join(found.contents)
-    total.divided.join(found.divided)
-    total.headers.join(found.headers)
-    total.unsealed.join(found.unsealed)
-    total.overlaps.join(found.overlaps)
-    total.damage += found.damage
+    total.join(found)
 
 
 def _not_committed(replicas: Sequence[Replica], fork_offsets: Sequence[int]) -> tuple[list[Column], list[Column]]:

@@ -130,7 +130,7 @@ def judge_keys(job: CompareJob, blocks: Iterable[bytes]) -> JudgedKeys:
     return JudgedKeys(keys, wrong)
 
 
-COMPARING: Stages[CompareJob, ComparedRange, JudgedKeys] = Stages(scan_replicas, judge_keys)
+COMPARING: Stages[CompareJob, tuple[int, ComparedRange], JudgedKeys] = Stages(scan_replicas, judge_keys)
 """The two stages of a comparison."""
 
 

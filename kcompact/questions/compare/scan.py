@@ -64,9 +64,9 @@ class Offsets:
         self.replicas |= later.replicas
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ComparedRange:
-    """What a group of splits has shown.
+    """What a range of offsets has shown.
 
     `batches` i64[replicas, 2] counts batches and their bytes, `records` the records. `holes` i64[bands] has for each
     band the last offset without a record in any replica, -1 for none. Of batches that several replicas have, `equal`
@@ -77,7 +77,6 @@ class ComparedRange:
     different replicas overlap.
     """
 
-    number: int
     batches: Table
     records: Column
     alone: Column
@@ -91,11 +90,29 @@ class ComparedRange:
     overlaps: Offsets = field(default_factory=Offsets)
     damage: list[Damaged] = field(default_factory=list)
 
+    def join(self, later: ComparedRange) -> None:
+        """Add what a later range has shown."""
+        self.batches += later.batches
+        self.records += later.records
+        self.alone += later.alone
+        self.holes = np.maximum(self.holes, later.holes)
+        self.equal += later.equal
+        for why, count in later.rebuilt.items():
+            self.rebuilt[why] = self.rebuilt.get(why, 0) + count
+        self.contents.join(later.contents)
+        self.divided.join(later.divided)
+        self.headers.join(later.headers)
+        self.unsealed.join(later.unsealed)
+        self.overlaps.join(later.overlaps)
+        self.damage += later.damage
+
 
 def scan_replicas(
     job: CompareJob, splits: Sequence[Split], pace: Pace
-) -> Generator[tuple[int, bytes], None, list[ComparedRange]]:
-    """Yield (bucket, block of keys) for the splits of a task, group by group; return what each group has shown.
+) -> Generator[tuple[int, bytes], None, list[tuple[int, ComparedRange]]]:
+    """Yield (bucket, block of keys) for the splits of a task, group by group.
+
+    Return the number of each group, and what it has shown.
 
     Raises RefusedError, StorageError.
     """
@@ -106,7 +123,7 @@ def scan_replicas(
         group = list(members)
         for split in group:
             pace.take(split.size_bytes)
-        found.append(_Comparison(job, number, group, collectors).run())
+        found.append((number, _Comparison(job, group, collectors).run()))
         for collector in collectors.values():
             yield from collector.blocks()
         for split in group:
@@ -119,9 +136,7 @@ def scan_replicas(
 class _Comparison:
     """The comparison of one group of splits."""
 
-    def __init__(
-        self, job: CompareJob, number: int, splits: Sequence[ComparedSplit], collectors: dict[int, RowCollector]
-    ) -> None:
+    def __init__(self, job: CompareJob, splits: Sequence[ComparedSplit], collectors: dict[int, RowCollector]) -> None:
         self._job = job
         self._collectors = collectors
         self._splits = [[split for split in splits if split.replica == replica] for replica in range(len(job.replicas))]
@@ -134,7 +149,6 @@ class _Comparison:
         self._bands = np.array(job.bands, np.int64)
         replicas = len(job.replicas)
         self._found = ComparedRange(
-            number=number,
             batches=np.zeros((replicas, 2), np.int64),
             records=np.zeros(replicas, np.int64),
             alone=np.zeros(replicas, np.int64),

@@ -117,7 +117,7 @@ class _Counting:
         all_splits = list(self.splits.values())
         sizing.fit(all_splits)
         if is_alone:
-            sizing.has_more_alone()
+            sizing.workers = 1
         columns = KEY_COLUMNS + bool(options.separator)
         self.job = KeysJob(
             **sizing.of_tables(_most_records(states) * ROW_BYTES * columns),
