@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kcompact.exit_codes import ExitCode
 from kcompact.readable import shell_word, shown, some_of
 from kcompact.wording import has_option, worded
 
@@ -19,7 +20,7 @@ from kcompact.wording import has_option, worded
 class KcompactError(Exception):
     """The base of all errors. The message says what happened, where, and what to do next."""
 
-    exit_code = 1
+    exit_code: int = ExitCode.FAILED
 
     def __init__(self, message: str = "", *hints: str) -> None:
         """Set the message and what to do next: options in hints are parameters outside of the command line."""
@@ -57,7 +58,7 @@ def _restored(cls: type[KcompactError], args: tuple[object, ...], facts: dict[st
 class CorruptDataError(KcompactError):
     """Bytes on the disk contradict Kafka's format or each other. Without a `hint` the message has that of the class."""
 
-    exit_code = 3
+    exit_code = ExitCode.CORRUPT
     default_hint = ""
 
     def __init__(
@@ -143,7 +144,7 @@ def _words(problem: OSError, operation: str) -> str:
 class RefusedError(KcompactError):
     """kcompact refuses to work on this path. The message says why, and how to continue safely."""
 
-    exit_code = 4
+    exit_code = ExitCode.REFUSED
     stops_cleaner = False  # Whether Kafka's cleaner stops there too, and marks the partition as uncleanable.
 
     def __init__(self, *, path: Path | str, problem: str, hint: str = "") -> None:
@@ -201,7 +202,7 @@ class PolicyUnknownError(RefusedError):
 class ConfigError(RefusedError):
     """A setting has a value that Kafka would not accept, or a required setting has no value."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
     contradicting: tuple[str, ...] = ()  # The names of settings whose values Kafka accepts, but not beside each other.
 
 
@@ -216,7 +217,7 @@ class EngineError(KcompactError):
 class KernelsUnavailableError(KcompactError):
     """The machine code of the kernels cannot be used in this process."""
 
-    exit_code = 4
+    exit_code = ExitCode.REFUSED
 
     def __init__(self, *, problem: str) -> None:
         self.problem = problem
@@ -238,7 +239,7 @@ _WITHOUT_CLUSTER = "Without --bootstrap-server the settings come from the metada
 class LogDirLockedError(KcompactError):
     """Another process holds the log directory's `.lock`: a broker or another kcompact is running."""
 
-    exit_code = 5
+    exit_code = ExitCode.LOCKED
 
     def __init__(self, *, lock: Path | str, holder: str = "another process") -> None:
         self.lock = str(lock)
@@ -255,7 +256,7 @@ class LogDirLockedError(KcompactError):
 class PartitionInUseError(KcompactError):
     """Another process has a file of the partition open as a broker has, by another path, and so with another lock."""
 
-    exit_code = 5
+    exit_code = ExitCode.LOCKED
 
     def __init__(self, *, file: Path | str, pid: int, command: str, is_mapped: bool) -> None:
         self.file = str(file)
@@ -284,7 +285,7 @@ class PartitionInUseError(KcompactError):
 class LogChangedError(KcompactError):
     """The partition or the lock file changed while kcompact was working on the partition."""
 
-    exit_code = 6
+    exit_code = ExitCode.CHANGED
     default_hint = (
         "kcompact stopped and changes nothing more in this partition. Find the process that changed this file "
         "(a broker that started, for example) and stop it, then run again."
@@ -303,7 +304,7 @@ class NotEnoughSpaceError(KcompactError):
     what helps if that is unusual. `free_bytes` is None if it is not known.
     """
 
-    exit_code = 7
+    exit_code = ExitCode.NO_SPACE
 
     def __init__(
         self,
@@ -451,7 +452,7 @@ class RecoveryNeededError(KcompactError):
     `files` are the names that the swap left in the partition directory `path`.
     """
 
-    exit_code = 8
+    exit_code = ExitCode.RECOVERY_NEEDED
 
     def __init__(self, *, path: Path | str, problem: str, files: Sequence[str] = (), hint: str = "") -> None:
         self.path = str(path)
@@ -493,9 +494,9 @@ class CheckpointNotWrittenError(KcompactError):
 class CleaningAbortedError(KcompactError):
     """The run received a request to stop, and stopped between two steps."""
 
-    exit_code = 130
+    exit_code: int = ExitCode.INTERRUPTED
 
-    def __init__(self, *, path: Path | str, exit_code: int = 130) -> None:
+    def __init__(self, *, path: Path | str, exit_code: int = ExitCode.INTERRUPTED) -> None:
         self.path = str(path)
         self.exit_code = exit_code
         super().__init__(f"{shown(self.path)}: interrupted; segments that were not yet replaced are unchanged")

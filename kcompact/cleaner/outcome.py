@@ -10,9 +10,10 @@ from kcompact import readable
 from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.errors import CleaningAbortedError, KcompactError
+from kcompact.exit_codes import gravest_exit_code
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.cost import kafka_passes_at_most
-from kcompact.plan.walk import PlannedPartition, gravest_exit_code
+from kcompact.plan.walk import PlannedPartition
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:

@@ -75,8 +75,8 @@ def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
     On a terminal only the gravest are printed, so that the totals above stay on the screen.
     """
     from kcompact.cli.output import streams
+    from kcompact.exit_codes import gravest_first
     from kcompact.format.names import TopicPartition
-    from kcompact.plan.walk import gravest_first
     from kcompact.readable import within
 
     groups: dict[tuple[type, str], list[tuple[Path, KcompactError]]] = {}

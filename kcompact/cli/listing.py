@@ -21,6 +21,7 @@ from kcompact.cli.output.progress import ListProgress
 from kcompact.cli.output.record_lines import RunLines
 from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
+from kcompact.exit_codes import gravest_exit_code
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
 from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
 from kcompact.log.batch_headers import end_by_headers
@@ -33,7 +34,7 @@ from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.partition import advise_recovery
 from kcompact.plan.run_notes import option_notes
-from kcompact.plan.walk import Answer, gravest_exit_code
+from kcompact.plan.walk import Answer
 from kcompact.questions.contents import file_size
 from kcompact.readable import counted, shown
 from kcompact.values import dataclass

@@ -16,12 +16,13 @@ from kcompact.cli.json.partitions import WITH_FILES
 from kcompact.cli.output import streams
 from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_second_suffix, is_log, kind_of
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, storage_errors
+from kcompact.exit_codes import gravest_exit_code
 from kcompact.log.directory import LogDir
 from kcompact.log.files import LogFile
 from kcompact.plan.discovery import left_out
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes, plan_notes
-from kcompact.plan.walk import Answer, Found, Planner, gravest_exit_code, named_partitions, walk_partitions
+from kcompact.plan.walk import Answer, Found, Planner, named_partitions, walk_partitions
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import Enum, StrEnum
 from pathlib import Path
 
+from kcompact.exit_codes import ExitCode
 from kcompact.readable import shell_word
 from kcompact.values import dataclass
 
@@ -32,91 +33,121 @@ class FindingKind(Enum):
     """
 
     # Loses records
-    LOG_START_ABOVE_END = "log-start-above-end", Severity.RECORDS, 3, "cat {file}"
-    MISSING_LOG = "missing-log", Severity.RECORDS, 3, "kcompact inspect {dir}"
-    ONLY_COPY = "only-copy", Severity.RECORDS, 8, "cp -a {dir} BACKUP"
-    OFFSET_GAP = "offset-gap", Severity.RECORDS, 3, "kcompact inspect {dir}"
-    TORN_END = "torn-end", Severity.RECORDS, 3, "kcompact verify {dir}"
-    LOST_END = "lost-end", Severity.RECORDS, 3, "cp -a {dir} BACKUP"
-    HIDDEN_RECORDS = "hidden-records", Severity.RECORDS, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
-    EARLY_DELETION = "early-deletion", Severity.RECORDS, 3, "kcompact verify {dir}"
+    LOG_START_ABOVE_END = "log-start-above-end", Severity.RECORDS, ExitCode.CORRUPT, "cat {file}"
+    MISSING_LOG = "missing-log", Severity.RECORDS, ExitCode.CORRUPT, "kcompact inspect {dir}"
+    ONLY_COPY = "only-copy", Severity.RECORDS, ExitCode.RECOVERY_NEEDED, "cp -a {dir} BACKUP"
+    OFFSET_GAP = "offset-gap", Severity.RECORDS, ExitCode.CORRUPT, "kcompact inspect {dir}"
+    TORN_END = "torn-end", Severity.RECORDS, ExitCode.CORRUPT, "kcompact verify {dir}"
+    LOST_END = "lost-end", Severity.RECORDS, ExitCode.CORRUPT, "cp -a {dir} BACKUP"
+    HIDDEN_RECORDS = (
+        "hidden-records",
+        Severity.RECORDS,
+        ExitCode.CORRUPT,
+        "kcompact clean --rebuild-indexes --dry-run {dir}",
+    )
+    EARLY_DELETION = "early-deletion", Severity.RECORDS, ExitCode.CORRUPT, "kcompact verify {dir}"
     MISSING_TOPIC_ID = (
         "missing-topic-id",
         Severity.RECORDS,
-        3,
+        ExitCode.CORRUPT,
         "printf 'version: 0\\ntopic_id: {topic_id}' > {file}",
     )
     INTERNAL_POLICY = (
         "internal-policy",
         Severity.RECORDS,
-        4,
+        ExitCode.REFUSED,
         "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name {topic} "
         "--add-config cleanup.policy=compact",
     )
 
     # Stops a broker
-    LOCKED = "locked", Severity.BROKER, 5, "ps -fp {pid}"
-    UNREADABLE = "unreadable", Severity.BROKER, 4, "ls -ld {file}"
-    NO_ACCESS = "no-access", Severity.BROKER, 4, "chown {owner} {file}"
-    READ_ONLY = "read-only", Severity.BROKER, 4, "findmnt -T {dir}"
-    DISK_FULL = "disk-full", Severity.BROKER, 7, "df -h {dir}"
-    NO_META_PROPERTIES = "no-meta-properties", Severity.BROKER, 4, "kafka-storage.sh info -c server.properties"
-    BAD_META_PROPERTIES = "bad-meta-properties", Severity.BROKER, 3, "cat {file}"
-    CLUSTER_IDS = "cluster-ids", Severity.BROKER, 4, "cat {file}"
-    NODE_IDS = "node-ids", Severity.BROKER, 4, "cat {file}"
-    DIRECTORY_IDS = "directory-ids", Severity.BROKER, 4, "cat {file}"
-    METADATA_LOGS = "metadata-logs", Severity.BROKER, 4, "ls -l {file}"
-    DUPLICATE_PARTITION = "duplicate-partition", Severity.BROKER, 4, "kcompact inspect {dir}"
-    BAD_CHECKPOINT = "bad-checkpoint", Severity.BROKER, 3, "cat {file}"
+    LOCKED = "locked", Severity.BROKER, ExitCode.LOCKED, "ps -fp {pid}"
+    UNREADABLE = "unreadable", Severity.BROKER, ExitCode.REFUSED, "ls -ld {file}"
+    NO_ACCESS = "no-access", Severity.BROKER, ExitCode.REFUSED, "chown {owner} {file}"
+    READ_ONLY = "read-only", Severity.BROKER, ExitCode.REFUSED, "findmnt -T {dir}"
+    DISK_FULL = "disk-full", Severity.BROKER, ExitCode.NO_SPACE, "df -h {dir}"
+    NO_META_PROPERTIES = (
+        "no-meta-properties",
+        Severity.BROKER,
+        ExitCode.REFUSED,
+        "kafka-storage.sh info -c server.properties",
+    )
+    BAD_META_PROPERTIES = "bad-meta-properties", Severity.BROKER, ExitCode.CORRUPT, "cat {file}"
+    CLUSTER_IDS = "cluster-ids", Severity.BROKER, ExitCode.REFUSED, "cat {file}"
+    NODE_IDS = "node-ids", Severity.BROKER, ExitCode.REFUSED, "cat {file}"
+    DIRECTORY_IDS = "directory-ids", Severity.BROKER, ExitCode.REFUSED, "cat {file}"
+    METADATA_LOGS = "metadata-logs", Severity.BROKER, ExitCode.REFUSED, "ls -l {file}"
+    DUPLICATE_PARTITION = "duplicate-partition", Severity.BROKER, ExitCode.REFUSED, "kcompact inspect {dir}"
+    BAD_CHECKPOINT = "bad-checkpoint", Severity.BROKER, ExitCode.CORRUPT, "cat {file}"
     BAD_TRANSACTION_INDEX = (
         "bad-transaction-index",
         Severity.BROKER,
-        3,
+        ExitCode.CORRUPT,
         "kcompact clean --rebuild-indexes --dry-run {dir}",
     )
-    UNWRITABLE_INDEX = "unwritable-index", Severity.BROKER, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
-    BAD_QUORUM_FILE = "bad-quorum-file", Severity.BROKER, 3, "ls -l {file}"
-    OTHER_TOPIC = "other-topic", Severity.BROKER, 4, "cat {dir}/partition.metadata"
-    UNUSABLE_FUTURE = "unusable-future", Severity.BROKER, 4, "kcompact inspect {dir}"
-    UNLOADABLE_SEGMENT = "unloadable-segment", Severity.BROKER, 3, "kcompact verify {dir}"
-    UNKNOWN_DIRECTORY = "unknown-directory", Severity.BROKER, 4, "ls -la {dir}"
-    UNKNOWN_FILE = "unknown-file", Severity.BROKER, 4, "ls -la {file}"
-    BAD_SETTING = "bad-setting", Severity.BROKER, 2, "kafka-storage.sh info -c server.properties"
+    UNWRITABLE_INDEX = (
+        "unwritable-index",
+        Severity.BROKER,
+        ExitCode.CORRUPT,
+        "kcompact clean --rebuild-indexes --dry-run {dir}",
+    )
+    BAD_QUORUM_FILE = "bad-quorum-file", Severity.BROKER, ExitCode.CORRUPT, "ls -l {file}"
+    OTHER_TOPIC = "other-topic", Severity.BROKER, ExitCode.REFUSED, "cat {dir}/partition.metadata"
+    UNUSABLE_FUTURE = "unusable-future", Severity.BROKER, ExitCode.REFUSED, "kcompact inspect {dir}"
+    UNLOADABLE_SEGMENT = "unloadable-segment", Severity.BROKER, ExitCode.CORRUPT, "kcompact verify {dir}"
+    UNKNOWN_DIRECTORY = "unknown-directory", Severity.BROKER, ExitCode.REFUSED, "ls -la {dir}"
+    UNKNOWN_FILE = "unknown-file", Severity.BROKER, ExitCode.REFUSED, "ls -la {file}"
+    BAD_SETTING = "bad-setting", Severity.BROKER, ExitCode.USAGE, "kafka-storage.sh info -c server.properties"
 
     # Stops its cleaner
-    UNCLEANABLE_BATCH = "uncleanable-batch", Severity.CLEANER, 3, "kcompact verify {dir}"
-    CLEANER_ENDS = "cleaner-ends", Severity.CLEANER, 3, "cat {file}"
-    CLEANER_DISABLED = "cleaner-disabled", Severity.CLEANER, 4, "kcompact plan {dir}"
-    NEVER_DIRTY_ENOUGH = "never-dirty-enough", Severity.CLEANER, 4, "kcompact clean --force --dry-run {dir}"
-    PAUSED_BY_MOVE = "paused-by-move", Severity.CLEANER, 4, "kcompact plan --explain {dir}"
-    OFFSET_MAP = "offset-map", Severity.CLEANER, 4, "kcompact clean --dry-run {dir}"
+    UNCLEANABLE_BATCH = "uncleanable-batch", Severity.CLEANER, ExitCode.CORRUPT, "kcompact verify {dir}"
+    CLEANER_ENDS = "cleaner-ends", Severity.CLEANER, ExitCode.CORRUPT, "cat {file}"
+    CLEANER_DISABLED = "cleaner-disabled", Severity.CLEANER, ExitCode.REFUSED, "kcompact plan {dir}"
+    NEVER_DIRTY_ENOUGH = (
+        "never-dirty-enough",
+        Severity.CLEANER,
+        ExitCode.REFUSED,
+        "kcompact clean --force --dry-run {dir}",
+    )
+    PAUSED_BY_MOVE = "paused-by-move", Severity.CLEANER, ExitCode.REFUSED, "kcompact plan --explain {dir}"
+    OFFSET_MAP = "offset-map", Severity.CLEANER, ExitCode.REFUSED, "kcompact clean --dry-run {dir}"
     HANGING_TRANSACTION = (
         "hanging-transaction",
         Severity.CLEANER,
-        4,
+        ExitCode.REFUSED,
         "kafka-transactions.sh --bootstrap-server HOST:PORT find-hanging --topic {topic}",
     )
 
     # Stops kcompact
-    MACHINE_CODE = "machine-code", Severity.KCOMPACT, 4, "kcompact --version"
-    RUNNING = "running", Severity.KCOMPACT, 5, "kcompact plan {dir}"
-    UNCLEAN_SHUTDOWN = "unclean-shutdown", Severity.KCOMPACT, 4, "kcompact clean --unclean --dry-run {dir}"
-    STAGING = "staging", Severity.KCOMPACT, 8, "kcompact recover {dir}"
-    LEFTOVERS = "leftovers", Severity.KCOMPACT, 8, "kcompact recover --foreign {dir}"
-    DAMAGED_BATCH = "damaged-batch", Severity.KCOMPACT, 3, "kcompact verify {dir}"
-    LYING_INDEX = "lying-index", Severity.KCOMPACT, 3, "kcompact clean --rebuild-indexes --dry-run {dir}"
-    BAD_SNAPSHOT = "bad-snapshot", Severity.KCOMPACT, 3, "kcompact verify {dir}"
-    IGNORED_CHECKPOINT = "ignored-checkpoint", Severity.KCOMPACT, 3, "cat {file}"
-    CHECKPOINT_ABOVE_END = "checkpoint-above-end", Severity.KCOMPACT, 3, "kcompact verify {dir}"
+    MACHINE_CODE = "machine-code", Severity.KCOMPACT, ExitCode.REFUSED, "kcompact --version"
+    RUNNING = "running", Severity.KCOMPACT, ExitCode.LOCKED, "kcompact plan {dir}"
+    UNCLEAN_SHUTDOWN = (
+        "unclean-shutdown",
+        Severity.KCOMPACT,
+        ExitCode.REFUSED,
+        "kcompact clean --unclean --dry-run {dir}",
+    )
+    STAGING = "staging", Severity.KCOMPACT, ExitCode.RECOVERY_NEEDED, "kcompact recover {dir}"
+    LEFTOVERS = "leftovers", Severity.KCOMPACT, ExitCode.RECOVERY_NEEDED, "kcompact recover --foreign {dir}"
+    DAMAGED_BATCH = "damaged-batch", Severity.KCOMPACT, ExitCode.CORRUPT, "kcompact verify {dir}"
+    LYING_INDEX = "lying-index", Severity.KCOMPACT, ExitCode.CORRUPT, "kcompact clean --rebuild-indexes --dry-run {dir}"
+    BAD_SNAPSHOT = "bad-snapshot", Severity.KCOMPACT, ExitCode.CORRUPT, "kcompact verify {dir}"
+    IGNORED_CHECKPOINT = "ignored-checkpoint", Severity.KCOMPACT, ExitCode.CORRUPT, "cat {file}"
+    CHECKPOINT_ABOVE_END = "checkpoint-above-end", Severity.KCOMPACT, ExitCode.CORRUPT, "kcompact verify {dir}"
     POLICY_UNKNOWN = (
         "policy-unknown",
         Severity.KCOMPACT,
-        4,
+        ExitCode.REFUSED,
         "kcompact plan --config {topic}:cleanup.policy=compact {dir}",
     )
-    NO_HIGH_WATERMARK = "no-high-watermark", Severity.KCOMPACT, 4, "kcompact plan --high-watermark leo {dir}"
-    STALE_REPLICA = "stale-replica", Severity.KCOMPACT, 4, "cat {dir}/partition.metadata"
-    REFUSED = "refused", Severity.KCOMPACT, 4, "kcompact plan {dir}"
+    NO_HIGH_WATERMARK = (
+        "no-high-watermark",
+        Severity.KCOMPACT,
+        ExitCode.REFUSED,
+        "kcompact plan --high-watermark leo {dir}",
+    )
+    STALE_REPLICA = "stale-replica", Severity.KCOMPACT, ExitCode.REFUSED, "cat {dir}/partition.metadata"
+    REFUSED = "refused", Severity.KCOMPACT, ExitCode.REFUSED, "kcompact plan {dir}"
 
     # Notes
     DELETE_DIRECTORY = "delete-directory", Severity.NOTE, 0, ""

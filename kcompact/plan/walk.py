@@ -2,7 +2,6 @@
 
 directories, unusable = named_partitions(paths, topics=options.topics)
 answers = [*plan_partitions(directories, options), *unusable]
-exit_code = gravest_exit_code(answer.exit_code for answer in answers)
 """
 
 from __future__ import annotations
@@ -354,11 +353,7 @@ def plan_partitions(directories: Sequence[Path], options: PlanOptions) -> Iterat
     return walk_partitions(directories, lambda each: PlannedPartition.of(planner.plan(each)), PlannedPartition.failed)
 
 
-# Order and exit code
-
-
-GRAVEST_FIRST = (3, 8, 9, 10, 6, 5, 7, 4, 2, 1)
-"""The exit codes of errors. Damage and half-done work need a person before anything else is tried."""
+# Order
 
 
 def in_turns(partitions: Sequence[Planned]) -> list[Planned]:
@@ -379,17 +374,3 @@ def in_turns(partitions: Sequence[Planned]) -> list[Planned]:
             planned.append(((at, plan.comes_later, place(turn)), replace(each, plan=plan)))
     planned.sort(key=lambda item: item[0])
     return [each for _, each in planned] + [each for each in partitions if each.plan is None]
-
-
-def gravest_exit_code(codes: Iterable[int]) -> int:
-    """Return the gravest code of several partitions, 0 if none has failed. A request to stop is the least grave."""
-    return next(iter(gravest_first((code for code in codes if code), int)), 0)
-
-
-Failure = TypeVar("Failure")
-
-
-def gravest_first(failures: Iterable[Failure], exit_code: Callable[[Failure], int]) -> list[Failure]:
-    """Return failures with the gravest exit code first; equally grave ones keep their order."""
-    gravity = {code: number for number, code in enumerate(GRAVEST_FIRST)}
-    return sorted(failures, key=lambda each: gravity.get(exit_code(each), len(gravity)))

@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "kcompact"
 
 FOLDERS = [
-    {"values"},
+    {"values", "exit_codes"},
     {"readable", "wording", "notes", "release"},
     {"errors"},
     {"host"},

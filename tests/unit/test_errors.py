@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from kcompact import errors
 from kcompact.errors import KcompactError, StorageError
+from kcompact.exit_codes import ExitCode, gravest_exit_code
 from kcompact.host import access
 
 HOSTILE = "/logs/x\nall is well\x1b[2J"
@@ -78,3 +80,15 @@ def test_a_command_for_a_file_with_a_flag_can_be_pasted(monkeypatch: pytest.Monk
     monkeypatch.setattr(access, "flag_of_directory", lambda _: "immutable")
     hint = access.remedy(OSError(errno.EPERM, "the directory is immutable", "/logs/a b; reboot"))
     assert hint.endswith("chattr -i -a '/logs/a b; reboot'")
+
+
+def test_the_page_has_each_exit_code_and_their_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    table = page.partition("## Exit codes")[2].partition("\n\n141 is")[0]
+    codes = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE) for code in row.split(",")}
+    assert codes == {*ExitCode, 0, 129, 141, 143}
+    order = re.search(r"gravest is that of the command, in this order: ([\d, ]+)\.", page)
+    assert order is not None
+    assert [*map(int, order[1].split(", ")), ExitCode.INTERRUPTED] == list(ExitCode)
+    assert gravest_exit_code([0, 1, 2, 130, 7, 9]) == ExitCode.DIFFERENT
+    assert gravest_exit_code([0]) == 0

@@ -73,8 +73,7 @@ def command(
       kcompact compare --report replicas.html /mnt/broker1/kafka /mnt/broker2/kafka
       kcompact compare --json A B | jq '.partitions[] | select(.verdict == "different").topic'
     """
-    from kcompact.plan.walk import gravest_exit_code
-    from kcompact.questions.compare.answer import DIFFERENT_EXIT_CODE
+    from kcompact.exit_codes import ExitCode, gravest_exit_code
     from kcompact.questions.compare.before_start import Action, actions_before_start
     from kcompact.questions.compare.pairs import pair
     from kcompact.report.file import require_libraries, require_writable
@@ -94,7 +93,7 @@ def command(
     lost = delivered(lambda: _show(answer, as_json=as_json), only_reads=True)
     _tell(answer)
     codes = [*(partition.exit_code for partition in partitions), pairs.exit_code]
-    codes += [DIFFERENT_EXIT_CODE for each in actions or () if each.action is Action.MOVE_AWAY]
+    codes += [ExitCode.DIFFERENT for each in actions or () if each.action is Action.MOVE_AWAY]
     return gravest_exit_code(codes) or lost
 
 

@@ -45,7 +45,7 @@ def command(
     """
     from kcompact import kernels
     from kcompact.doctor.examination import examine
-    from kcompact.plan.walk import gravest_exit_code
+    from kcompact.exit_codes import gravest_exit_code
 
     state = kernels.state()
     found = examine(paths, plan_options, reads_all=reads_all, memory_bytes=options.batch_memory(memory_bytes))

@@ -93,9 +93,10 @@ def command(
     from kcompact.cli.entries import complain_of, explanations_of
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import parse_override
+    from kcompact.exit_codes import gravest_exit_code
     from kcompact.plan.discovery import left_out
     from kcompact.plan.run_notes import option_notes, plan_notes
-    from kcompact.plan.walk import gravest_exit_code, in_turns, named_partitions, plan_partitions
+    from kcompact.plan.walk import in_turns, named_partitions, plan_partitions
 
     compared = tuple(parse_override(text, option="--compare") for text in compare)
     directories, unusable = named_partitions(paths, topics=plan_options.topics)

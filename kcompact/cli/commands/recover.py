@@ -46,8 +46,9 @@ def command(paths: tuple[Path, ...], foreign: bool, journal: Path | None, as_jso
     from kcompact.cli.entries import complain_of
     from kcompact.cli.json.recovery import RECOVER
     from kcompact.engine.spark.scratch import sweep_scratch
+    from kcompact.exit_codes import gravest_exit_code
     from kcompact.log.lock import require_local
-    from kcompact.plan.walk import gravest_exit_code, named_partitions
+    from kcompact.plan.walk import named_partitions
 
     with stop_request() as stop, ExitStack() as stack:
         directories, unusable = named_partitions(paths)

@@ -78,8 +78,9 @@ def command(
       kcompact report --topic 'orders*' -o orders.html /var/lib/kafka
     """
     from kcompact.cli.entries import explanations_of
+    from kcompact.exit_codes import gravest_exit_code
     from kcompact.plan.run_notes import option_notes, plan_notes
-    from kcompact.plan.walk import Answer, Planner, gravest_exit_code, in_turns, named_partitions, walk_partitions
+    from kcompact.plan.walk import Answer, Planner, in_turns, named_partitions, walk_partitions
     from kcompact.questions.keys.counts import CountOptions
     from kcompact.report.file import require_libraries, require_writable, write_report
     from kcompact.report.reading import MOST_DETAILED, facts_of

@@ -43,7 +43,7 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
     from kcompact.cleaner.restore import kept_partitions
     from kcompact.cli.entries import complain_of
     from kcompact.cli.json.recovery import RESTORE
-    from kcompact.plan.walk import gravest_exit_code
+    from kcompact.exit_codes import gravest_exit_code
 
     with stop_request() as stop, ExitStack() as stack:
         partitions = kept_partitions(kept)

@@ -13,20 +13,19 @@ from enum import StrEnum
 from pathlib import Path
 
 from kcompact.errors import CorruptDataError, KcompactError
+from kcompact.exit_codes import ExitCode, gravest_exit_code
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import Unreadable
 from kcompact.log.records import record_parts
-from kcompact.plan.walk import gravest_exit_code
 from kcompact.questions.compare.advice import Advice, advice_on
 from kcompact.questions.compare.comparison import Comparison, compare_replicas
 from kcompact.questions.compare.findings import Certainty, Difference, DifferenceKind, findings_of
-from kcompact.questions.compare.pairs import UNDECIDED_EXIT_CODE, PairedPartition, Side
+from kcompact.questions.compare.pairs import PairedPartition, Side
 from kcompact.stages.executor import Executor
 from kcompact.values import dataclass
 
-DIFFERENT_EXIT_CODE, CORRUPT_EXIT_CODE = 9, 3
 _WILL = (DifferenceKind.BEHIND_WILL_RESURRECT, DifferenceKind.BEHIND_WILL_HANG)
 
 
@@ -80,11 +79,11 @@ class Explained:
     def exit_code(self) -> int:
         """The exit code of a command that finds this."""
         if self.finding.kind is DifferenceKind.CORRUPT_COPY:
-            return CORRUPT_EXIT_CODE
+            return ExitCode.CORRUPT
         if self.finding.kind is DifferenceKind.UNREPLICATED_TAIL:
             return 0
         is_open = self.finding.kind in _WILL or self.finding.certainty is Certainty.UNDECIDED
-        return UNDECIDED_EXIT_CODE if is_open else DIFFERENT_EXIT_CODE
+        return ExitCode.UNDECIDED if is_open else ExitCode.DIFFERENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ class ComparedPartition:
         """The gravest exit code of the error, of the findings, and of what is not compared."""
         codes = [each.exit_code for each in self.findings]
         codes += [self.error.exit_code] if self.error is not None else []
-        codes += [UNDECIDED_EXIT_CODE] if self.not_compared else []
+        codes += [ExitCode.UNDECIDED] if self.not_compared else []
         return gravest_exit_code(codes)
 
 

@@ -18,14 +18,13 @@ from kcompact.config.metadata_log import (
     read_topic_id,
 )
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, StaleReplicaError
+from kcompact.exit_codes import ExitCode
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from kcompact.plan.discovery import by_partition, canonical, find_partitions
 from kcompact.values import dataclass
 
 MOST_REPLICAS = 16
 """A set of replicas is a mask, and a block of keys is named by a mask and a band in 31 bits."""
-UNDECIDED_EXIT_CODE = 10
-"""Something is undecided, or was not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class Pairs:
     @property
     def exit_code(self) -> int:
         """That of a comparison in part if other sides should have a partition too, or may, else 0."""
-        return UNDECIDED_EXIT_CODE if any(each.missing_on != () for each in self.alone) else 0
+        return ExitCode.UNDECIDED if any(each.missing_on != () for each in self.alone) else 0
 
 
 def pair(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> Pairs:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import RefusedError
+from kcompact.exit_codes import ExitCode
 from kcompact.plan.discovery import canonical, no_such_topic
 from kcompact.questions.search.files import FoundFile, files_below, has_files
 from kcompact.questions.search.finder import Finder
@@ -23,8 +24,6 @@ from kcompact.questions.search.keys import SearchedKey
 from kcompact.questions.search.scan import SearchedFile, search_file
 from kcompact.questions.search.scope import SearchedLogDir, SearchedPartition, log_dirs_of, partitions_of
 from kcompact.values import dataclass
-
-FOUND_EXIT_CODE = 10
 
 METHOD = (
     "Every regular file below the paths was read whole, and its bytes were searched as they are stored. Every batch of "
@@ -106,7 +105,7 @@ class Statement:
     @property
     def exit_code(self) -> int:
         """0 if every key is absent, else 10."""
-        return 0 if all(each.outcome is SearchOutcome.ABSENT for each in self.keys) else FOUND_EXIT_CODE
+        return 0 if all(each.outcome is SearchOutcome.ABSENT for each in self.keys) else ExitCode.UNDECIDED
 
 
 def listed(paths: Sequence[Path], topics: Sequence[str] = ()) -> list[FoundFile]:

@@ -19,10 +19,10 @@ from fixtures import checkout
 from kcompact.doctor import examination, log_dirs
 from kcompact.doctor.findings import FindingKind, Severity
 from kcompact.doctor.names import is_loadable, is_loaded
+from kcompact.exit_codes import gravest_exit_code
 from kcompact.format.batch import parse_batches, sealed
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
-from kcompact.plan.walk import gravest_exit_code
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
 from tests.support.machine_code import without_machine_code
