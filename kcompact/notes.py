@@ -274,7 +274,6 @@ class NoteCode(StrEnum):
 
     # Listed records
 
-    PARTITION_NOT_LISTED = "partition-not-listed", "no log of partition {numbers} is in the paths"
     NO_RECORD_CAN_MATCH = "no-record-can-match", "no record can match: {problem}"
 
     NO_RECORD_MATCHES = "no-record-matches", "no record {that}matches{why}"

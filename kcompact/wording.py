@@ -30,6 +30,7 @@ PARAMETERS = {
     "--memory": "`memory_bytes` of",
     "--now": "`now_ms`",
     "--output": "`output`",
+    "--partition": "`partitions`",
     "--replica": "`replicas`",
     "--spark-conf": "`spark_conf`",
     "--topic": "`topics`",

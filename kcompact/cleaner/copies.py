@@ -43,7 +43,7 @@ def output_of(
 ) -> Output | None:
     """Return the checked output of a round, None without one. Nothing is written yet.
 
-    A single log directory is copied completely. Partition directories, and the partitions of chosen topics, are copied
+    A single log directory is copied completely. Partition directories, and chosen partitions, are copied
     without the files that make a log directory. Raises RefusedError, LogDirLockedError, StorageError.
     """
     if options.output is None or not directories:
@@ -52,7 +52,7 @@ def output_of(
     parents = {directory.parent for directory in directories}
     named = [canonical(path) for path in paths]
     log_dirs = [directory for directory in named if directory in parents and directory not in directories]
-    if log_dirs and not plan_options.topics:
+    if log_dirs and plan_options.selection.selects_all:
         if len(paths) > 1:
             raise RefusedError(
                 path=output,

@@ -171,11 +171,11 @@ class LogPool:
 
     def directories(self) -> list[Path]:
         """Return the partition directories that there are now. A log directory that cannot be read goes offline."""
-        found = []
+        found: list[Path] = []
         for log_dir in self._log_dirs:
             try:
                 with storage_errors(log_dir):
-                    found += partitions_in(log_dir, topics=self._options.topics)
+                    found += filter(self._options.selection.has, partitions_in(log_dir))
             except StorageError as problem:
                 self.take_offline(log_dir, problem)
         return found

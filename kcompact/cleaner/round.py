@@ -349,7 +349,7 @@ def _begun(
 ) -> Round:
     if options.rebuild_indexes:
         plan_options = replace(plan_options, rebuild_indexes=True)
-    directories, answers = named_partitions(paths, topics=plan_options.topics)
+    directories, answers = named_partitions(paths, plan_options.selection)
     unusable = [PartitionOutcome.failed(each.directory, each.error) for each in answers if each.error is not None]
     if not options.only_reads:
         require_local(directory.parent for directory in directories)

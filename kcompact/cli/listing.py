@@ -23,7 +23,7 @@ from kcompact.cli.question import named_in
 from kcompact.errors import KcompactError, RefusedError, StorageError, storage_errors
 from kcompact.exit_codes import gravest_exit_code
 from kcompact.format.limits import DEFAULT_MEMORY_BYTES
-from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_directory, parse_file_name
+from kcompact.format.names import ANY_OFFSET, MAX_OFFSET, Suffix, parse_file_name
 from kcompact.log.batch_headers import end_by_headers
 from kcompact.log.directory import LogDir, is_running, read_log, read_log_dir
 from kcompact.log.files import Files, LogFile, files_in
@@ -61,8 +61,6 @@ class Listing:
     decode: bool = False
     key_decoder: str | None = None
     value_decoder: str | None = None
-    partitions: tuple[int, ...] = ()
-    """Only these partitions, if any are named."""
     chosen: RecordFilter | None = None
     """Only these records."""
     latest: bool = False
@@ -135,11 +133,6 @@ def _list_logs(
         logs += _log_files(directory, unusable, unclean=options.unclean)
     if not logs:  # Then there is nothing to write into a file.
         return codes
-    if listing.partitions:
-        logs = [log for log in logs if _partition_of(log.path) in listing.partitions]
-        if not logs:
-            numbers = ", ".join(map(str, listing.partitions))
-            streams.tell_notes([Note.of(NoteCode.PARTITION_NOT_LISTED, numbers=numbers)])
     problem = listing.chosen.contradiction() if listing.chosen else ""
     if problem:
         streams.tell_notes([Note.of(NoteCode.NO_RECORD_CAN_MATCH, problem=problem)])
@@ -165,11 +158,6 @@ def _single_logs(files: Sequence[Path]) -> tuple[list[ListedLog], list[int]]:
             complain(refused)
             codes.append(refused.exit_code)
     return logs, codes
-
-
-def _partition_of(log: Path) -> int | None:
-    directory = parse_directory(log.absolute().parent.name)
-    return directory.topic_partition.partition if directory else None
 
 
 def _log_files(directory: Path, unusable: list[Answer[Any]], *, unclean: bool) -> list[ListedLog]:

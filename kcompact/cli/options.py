@@ -10,7 +10,7 @@ import click
 from click.core import augment_usage_errors
 
 from kcompact.cli.failures import DEBUG, exit_code_of
-from kcompact.cli.option_types import Address, HighWatermark, KafkaVersion, NamedPath, Size, Time, When
+from kcompact.cli.option_types import Address, HighWatermark, KafkaVersion, NamedPath, Number, Size, Time, When
 from kcompact.cli.output import streams
 from kcompact.wording import say_options
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kcompact.config.client.settings import ClientConfig
     from kcompact.config.settings import TopicOverrides
     from kcompact.plan.options import PlanOptions
+    from kcompact.plan.selection import Selection
     from kcompact.release import Release
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -31,14 +32,25 @@ class SharedOption(click.Option):
     """An option of several commands that means the same in all of them. The help of each shows it last."""
 
 
-_TOPICS: dict[str, Any] = {
-    "multiple": True,
-    "metavar": "GLOB",
-    "help": "Only partitions of topics that match, such as 'orders*'. Repeatable.",
-}
+SELECTION = (
+    SharedOption(
+        ["--topic", "topics"],
+        multiple=True,
+        metavar="GLOB",
+        help="Only partitions of topics that match, such as 'orders*'. Repeatable.",
+    ),
+    SharedOption(
+        ["--partition", "partitions"],
+        type=Number(),
+        multiple=True,
+        metavar="N",
+        help="Only partitions with the number N. Repeatable.",
+    ),
+)
+"""Which partitions of the paths are meant. A command gets them as one value, `selection`, or in `plan_options`."""
 
 SETTINGS = (
-    SharedOption(["--topic", "topics"], **_TOPICS),
+    *SELECTION,
     SharedOption(
         ["--config"],
         multiple=True,
@@ -163,29 +175,32 @@ class Command(Helpful):
         with augment_usage_errors(ctx):
             if given.get("is_verbose") and given.get("is_quiet"):
                 raise click.UsageError("--verbose and --quiet exclude each other")
-            if SETTINGS[0] in self.params:
+            if SETTINGS[-1] in self.params:
                 settings = {option.name: given.pop(option.name) for option in SETTINGS if option.name}
                 beside = {name: given.pop(name, default) for name, default in (("unclean", False), ("replicas", ()))}
                 beside["log_dirs"] = tuple(given.get("paths", ()))
                 given["plan_options"] = _plan_options(**settings, **beside, needs_kernels=self.needs_kernels)
+            elif SELECTION[0] in self.params:
+                given["selection"] = _selection(given.pop("topics"), given.pop("partitions"))
             if "spark_conf" in given:
                 given["engine"] = _engine_options(given["engine"], given.pop("master"), given.pop("spark_conf"))
         return super().invoke(ctx)
 
 
 def command(
-    name: str, *, settings: bool = True, needs_kernels: bool = True, as_json: bool = True
+    name: str, *, settings: bool = True, selects: bool = False, needs_kernels: bool = True, as_json: bool = True
 ) -> Callable[[Callable[..., int]], Command]:
     """Return a decorator that makes a command of a function. The function's docstring is the help.
 
     The function gets the values of its own options, and of these shared ones: with `settings` as `plan_options`, with
-    `as_json` whether JSON is asked for.
+    `selects` only `selection`, with `as_json` whether JSON is asked for.
     """
 
     def declare(function: Callable[..., int]) -> Command:
         declared: Command = click.command(name, cls=Command)(function)
         declared.needs_kernels = needs_kernels
-        declared.params += [*(SETTINGS if settings else ()), *((JSON,) if as_json else ()), DEBUGGING]
+        chosen = SETTINGS if settings else SELECTION if selects else ()
+        declared.params += [*chosen, *((JSON,) if as_json else ()), DEBUGGING]
         return declared
 
     return declare
@@ -217,6 +232,7 @@ def answer(ctx: click.Context, text: str) -> None:
 def _plan_options(
     *,
     topics: tuple[str, ...],
+    partitions: tuple[int, ...],
     config: tuple[str, ...],
     bootstrap_server: str | None,
     command_config: Path | None,
@@ -250,6 +266,7 @@ def _plan_options(
         now_ms=(now or When()).before(clock_ms()),
         by_clock=now is None,
         topics=topics,
+        partitions=partitions,
         overrides=tuple(parse_override(text) for text in config),
         broker_config=read_broker_config(broker_config, log_dirs_moved=log_dirs_moved) if broker_config else None,
         topic_configs=_topic_configs(topic_configs),
@@ -263,6 +280,12 @@ def _plan_options(
         replicas=replicas,
         log_dirs=log_dirs,
     )
+
+
+def _selection(topics: tuple[str, ...], partitions: tuple[int, ...]) -> Selection:
+    from kcompact.plan.selection import Selection
+
+    return Selection(topics, partitions)
 
 
 def _topic_configs(file: Path | None) -> dict[str, TopicOverrides] | None:
@@ -294,9 +317,6 @@ def _paths(metavar: str, *, reads_buckets: bool = True) -> Callable[[Function], 
 
 paths = _paths("PATH...")
 log_dirs = _paths("LOG_DIR...", reads_buckets=False)
-
-topics = click.option("--topic", "topics", cls=SharedOption, **_TOPICS)
-"""For a command without the other settings."""
 
 unclean = click.option(
     "--unclean",

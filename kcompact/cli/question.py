@@ -108,7 +108,7 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
     streams.tell_notes(doubts)
 
     def show() -> None:
-        beside = left_out(named, topics=options.topics)
+        beside = left_out(named, options.selection)
         if as_json:
             given = question.given | ({WITH_FILES} if file_entries else set())
             content = {"partitions": [*answers, *unusable], "left_out": beside, "files": file_entries}
@@ -146,11 +146,13 @@ def named_in(
 
     A command that needs all segments refuses single files: `refused_by` is its name.
     """
-    files = [path for path in paths if is_file(path)]
-    single = set(files)
+    single = {path for path in paths if is_file(path)}
+    files = [path for path in paths if path in single and options.selection.has(path.absolute().parent)]
     named = [path for path in paths if path not in single]
+    if single and not (files or named):
+        raise options.selection.no_match(paths[0], (path.absolute().parent for path in paths))
     what = "directory" if refused_by else "file or directory"
-    directories, unusable = named_partitions(named, topics=options.topics, what=what)
+    directories, unusable = named_partitions(named, options.selection, what=what)
     if refused_by:
         problem = f"{refused_by} needs a partition directory or a log directory: all segments decide"
         unusable += [

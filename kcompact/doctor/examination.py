@@ -51,7 +51,7 @@ from kcompact.errors import (
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.log.directory import LogDir, PerLogDir, is_one_partition
-from kcompact.plan.discovery import canonical, no_such_topic, partitions_in
+from kcompact.plan.discovery import canonical, partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.setting_notes import wrong_name_notes
@@ -77,6 +77,11 @@ def examine(
     return worst_first([*of_kernels, *found])
 
 
+def examines_all(paths: Sequence[Path], options: PlanOptions) -> bool:
+    """Return whether all partitions of the log directories are examined, not only some. Raises RefusedError."""
+    return options.selection.selects_all and not any(_named(paths).values())
+
+
 def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:
     named = _named(paths)
     log_dirs = [*named]
@@ -94,15 +99,15 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     for log_dir in log_dirs:
         try:
             with storage_errors(log_dir):
-                inside = partitions_in(log_dir, topics=options.topics)
+                inside = filter(options.selection.has, partitions_in(log_dir))
                 partitions += [each for each in inside if not named[log_dir] or each in named[log_dir]]
                 found += _log_dir_findings(log_dir, identities, checkpoints)
                 found += quorum_findings(log_dir, brokers[log_dir])
         except KcompactError as problem:
             found.append(of_error(problem, log_dir))
-    if options.topics and not partitions:
+    if not options.selection.selects_all and not partitions:
         every = [directory for log_dir in log_dirs for directory in partitions_in(log_dir)]
-        raise no_such_topic(paths[0], options.topics, every)
+        raise options.selection.no_match(paths[0], every)
     found += identity_findings(identities, configs)
     found += metadata_log_findings(brokers)
     found += duplicate_findings(partitions, brokers)

@@ -15,6 +15,7 @@ Only these modules read the disk:
 The others are pure functions of values:
 
     options      how partitions are chosen and planned
+    selection    which of the partitions that paths name are meant
     totals       the plans of several partitions, added up
     verdict      every reason to clean a partition or not, and the one place that decides
     clean_plan   clean and dirty section, ratio, lag, groups, with the verdict

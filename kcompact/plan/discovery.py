@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import enum
-import fnmatch
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,14 +14,12 @@ from kcompact.bucket.path import BucketPath, is_address, require_known_store
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.format import names
-from kcompact.format.names import DirectoryKind, TopicPartition, parse_directory
+from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import is_log_dir, is_one_partition, is_partition_directory, partition_directories
-from kcompact.readable import closest, shell_word, shown, some_of
+from kcompact.plan.selection import EVERY_PARTITION, Selection
 from kcompact.values import dataclass
 
 EMPTY_PATH = "the path is empty; for the current directory use ."
-MAX_NAMED_TOPICS = 5
-"""So many topics are named in a message; of more only some."""
 MAX_COUNTED_FILES = 20_000
 """With more files in all directories that are left out, the sizes of the last ones are not computed: it takes long."""
 
@@ -60,14 +57,16 @@ def source_path(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = ()) -> list[Path]:
+def find_partitions(
+    paths: Sequence[str | os.PathLike[str]], *, topics: Sequence[str] = (), partitions: Sequence[int] = ()
+) -> list[Path]:
     """Return the partition directories that the paths name, each once, in order of path, topic and partition.
 
     A path is a partition directory or a log directory. One of several log directories may have no partition. `topics`
-    are shell patterns that select topics; none selects all. Symbolic links to log directories are resolved. A link to a
-    partition is returned as it is, and `read_log` refuses it: the lock and the checkpoints are in the parent directory,
-    and a link has two parents. Raises RefusedError for any other path, ConfigError for an empty one and for one of
-    another store.
+    are shell patterns that select topics, `partitions` are numbers; none selects all. Symbolic links to log directories
+    are resolved. A link to a partition is returned as it is, and `read_log` refuses it: the lock and the checkpoints
+    are in the parent directory, and a link has two parents. Raises RefusedError for any other path, ConfigError for an
+    empty one and for one of another store.
     """
     found: dict[Path, None] = {}
     for path in map(source_path, paths):
@@ -84,46 +83,15 @@ def find_partitions(paths: Sequence[str | os.PathLike[str]], *, topics: Sequence
         found.update(dict.fromkeys(inside))
     if paths and not found:
         raise RefusedError(path=os.fspath(paths[0]), problem="a log directory without partitions")
-    return [directory for directory in found if not topics or has_topic(directory, topics)]
+    return list(filter(Selection(tuple(topics), tuple(partitions)).has, found))
 
 
-def by_partition(directories: Iterable[Path]) -> dict[TopicPartition, Path]:
-    """Return partition directories by topic and number. One without such a name is left out."""
-    return {parsed.topic_partition: each for each in directories if (parsed := parse_directory(each.name))}
-
-
-def no_such_topic(path: Path, patterns: Sequence[str], directories: Sequence[Path]) -> RefusedError:
-    """Return the error for patterns that select no topic. `directories` are the partitions among which they select."""
-    partitions = by_partition(directories)
-    topics = sorted({partition.topic for partition in partitions})
-    hints = list(filter(None, (_meant(pattern, topics, partitions) for pattern in patterns)))
-    if not hints and topics:
-        hints = [f"There are partitions of {some_of(list(map(shown, topics)), at_most=MAX_NAMED_TOPICS)}."]
-    named = " or ".join(f"'{pattern}'" for pattern in patterns)
-    return RefusedError(path=path, problem=f"no partition of a topic that matches {named}", hint="\n".join(hints))
-
-
-def _meant(pattern: str, topics: Sequence[str], partitions: Mapping[TopicPartition, Path]) -> str:
-    """Return what to pass instead of a pattern that matches no topic, an empty text if nothing is similar."""
-    partition = TopicPartition.parse(pattern)
-    if partition is not None and partition.topic in topics:
-        path = f", or the path {shell_word(partitions[partition])}" if partition in partitions else ""
-        return f"{shown(pattern)} names a partition. Pass --topic {shell_word(partition.topic)}{path}."
-    close = closest(pattern, topics)
-    return f"Did you mean --topic {shell_word(close)}?" if close else ""
-
-
-def partitions_in(log_dir: Path, *, topics: Sequence[str] = ()) -> list[Path]:
-    """Return the partition directories in a log directory, of topics that match one of the patterns if there are any.
-
-    Directories that a broker deletes, moves or has found to be stray are left out.
-    """
+def partitions_in(log_dir: Path) -> list[Path]:
+    """Return the partition directories in a log directory, but those that a broker deletes, moves or calls stray."""
     return [
         directory
         for directory in partition_directories(log_dir)
-        if (name := parse_directory(directory.name))
-        and name.kind is DirectoryKind.PARTITION
-        and (not topics or has_topic(directory, topics))
+        if (name := parse_directory(directory.name)) and name.kind is DirectoryKind.PARTITION
     ]
 
 
@@ -186,10 +154,10 @@ class LeftOut:
         return self.directory.name if parsed is None else str(parsed.topic_partition)
 
 
-def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftOut]:
+def left_out(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> list[LeftOut]:
     """Return the sub-directories that `find_partitions` leaves out of log directories, each once, in order of name.
 
-    With `topics` only those of matching topics. Paths without a partition are ignored. A broker skips
+    Only those of partitions that are selected. Paths without a partition are ignored. A broker skips
     `remote-log-index-cache`; most unknown names keep it from starting.
     Rule: LogManager.loadLogs, LocalLog.parseTopicPartitionName.
     """
@@ -200,7 +168,7 @@ def left_out(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> list[LeftO
             if not directory.is_dir() or is_one_partition(directory) or not partitions_in(directory):
                 continue
             for each in left_out_of(directory):
-                if not topics or has_topic(each.directory, topics):
+                if selection.has(each.directory):
                     found.setdefault(each.directory, each)
     return list(found.values())
 
@@ -235,9 +203,3 @@ def _sizes_below(directory: Path, *, at_most: int) -> list[int] | None:
     except (OSError, KcompactError):
         return None
     return None if unread else sizes
-
-
-def has_topic(directory: Path, patterns: Sequence[str]) -> bool:
-    """Return whether the topic of a partition directory matches one of the shell patterns, case-sensitively."""
-    parsed = parse_directory(directory.name)
-    return parsed is not None and any(fnmatch.fnmatchcase(parsed.topic_partition.topic, each) for each in patterns)

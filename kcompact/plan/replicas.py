@@ -32,7 +32,8 @@ from kcompact.log.directory import PartitionLog, PerLogDir, read_log, read_log_d
 from kcompact.log.files import files_in
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.notes import Note, NoteCode
-from kcompact.plan.discovery import by_partition, canonical, find_partitions
+from kcompact.plan.discovery import canonical, find_partitions
+from kcompact.plan.selection import by_partition
 from kcompact.readable import counted, shown
 from kcompact.values import dataclass
 from kcompact.wording import worded

@@ -14,9 +14,9 @@ from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
 from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
-from kcompact.plan.discovery import MAX_NAMED_TOPICS, by_partition
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import HOW_TO_KNOW_TOPICS, INCLUDE_INTERNAL, hint_for
+from kcompact.plan.selection import MAX_NAMED, by_partition
 from kcompact.plan.setting_notes import broker_file_notes, setting_doubts, wrong_name_notes
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
@@ -49,9 +49,13 @@ def option_notes(
         if not fnmatch.filter(topics, pattern):
             why = "no partition of such a topic is among the paths"
             notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"--topic {shown(pattern)}", why=why))
+    numbers = {partition.partition for partition in by_partition(directories)}
+    for number in sorted({*options.partitions} - numbers):
+        why = "no partition of this number is among the paths"
+        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"--partition {number}", why=why))
     unseen = sorted((options.topic_configs or {}).keys() - topics)
     if unseen:
-        why = f"no partition of them is among the paths: {some_of(list(map(shown, unseen)), at_most=MAX_NAMED_TOPICS)}"
+        why = f"no partition of them is among the paths: {some_of(list(map(shown, unseen)), at_most=MAX_NAMED)}"
         setting = f"--topic-configs for {counted(len(unseen), 'topic')}"
         notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=setting, why=why))
     given = options.broker_config
@@ -140,7 +144,7 @@ def _hints_for_replicas(plans: Iterable[CleanPlan]) -> list[str]:
     setting = ",".join(f"{name}={value}" for name, value in values.items())
     return [
         "A broker's own cleaner holds nothing back: once it starts, it drops these tombstones and markers. To prevent "
-        f"that for {some_of(topics, at_most=MAX_NAMED_TOPICS)}, set before it starts, through another broker: "
+        f"that for {some_of(topics, at_most=MAX_NAMED)}, set before it starts, through another broker: "
         f"{command} --add-config {setting}",
         f"When the replica is in sync, take that back: {command} {' '.join(take_back)}",
     ]
@@ -167,7 +171,7 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
         found.append(next(hint_for(plan) for plan in plans if plan.reason is Reason.POLICY_UNKNOWN))
     elif unknown:
         found.append(
-            f"The cleanup.policy of {len(unknown):,} topics is unknown: {some_of(unknown, at_most=MAX_NAMED_TOPICS)}. "
+            f"The cleanup.policy of {len(unknown):,} topics is unknown: {some_of(unknown, at_most=MAX_NAMED)}. "
             "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact. Their own settings are read "
             f"with {HOW_TO_KNOW_TOPICS}"
         )

@@ -24,9 +24,9 @@ from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deciding_settings import deciding_assumptions
 from kcompact.plan.deletion import unknown_retention
-from kcompact.plan.discovery import MAX_NAMED_TOPICS
 from kcompact.plan.horizons import read_horizons
 from kcompact.plan.partition import assumed_retention
+from kcompact.plan.selection import MAX_NAMED
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import counted, shown, some_of
@@ -250,7 +250,7 @@ def _topics(plans: Iterable[CleanPlan]) -> list[str]:
 
 
 def _named(topics: Sequence[str]) -> str:
-    return some_of(list(map(shown, topics)), at_most=MAX_NAMED_TOPICS)
+    return some_of(list(map(shown, topics)), at_most=MAX_NAMED)
 
 
 def _in_order(names: Iterable[str]) -> str:

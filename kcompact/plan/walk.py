@@ -1,6 +1,6 @@
 """The walk over the partitions that a user names: which they are, and an answer for each, with its plan or its error.
 
-directories, unusable = named_partitions(paths, topics=options.topics)
+directories, unusable = named_partitions(paths, options.selection)
 answers = [*plan_partitions(directories, options), *unusable]
 """
 
@@ -33,10 +33,11 @@ from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first, place
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.deletion import plan_at_turn
-from kcompact.plan.discovery import canonical, find_partitions, no_such_topic
+from kcompact.plan.discovery import canonical, find_partitions
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import advise_recovery, make_plan, plan_despite_damage
 from kcompact.plan.replicas import Replicas, replica_notes
+from kcompact.plan.selection import EVERY_PARTITION, Selection
 from kcompact.plan.verdict import ELIGIBLE, Reason
 from kcompact.values import dataclass
 
@@ -188,12 +189,12 @@ Result = TypeVar("Result")
 
 
 def named_partitions(
-    paths: Sequence[Path], *, topics: Sequence[str] = (), what: str = "directory"
+    paths: Sequence[Path], selection: Selection = EVERY_PARTITION, *, what: str = "directory"
 ) -> tuple[list[Path], list[Answer[Any]]]:
     """Return the partition directories that the paths name, and an answer for each unusable path.
 
     `what` is the kind of path that the command takes, for the message about a missing one. Raises RefusedError when
-    no partition matches `topics`.
+    no partition is selected.
     """
     found: dict[Path, None] = {}
     unusable: list[Answer[Any]] = []
@@ -206,7 +207,7 @@ def named_partitions(
         try:
             with storage_errors(path):
                 path.stat()
-                found.update(dict.fromkeys(find_partitions([path], topics=topics)))
+                found.update(dict.fromkeys(filter(selection.has, find_partitions([path]))))
         except StorageError as problem:
             missing = isinstance(problem.problem, FileNotFoundError | NotADirectoryError)
             refused = RefusedError(path=path, problem=f"no such {what}")
@@ -216,7 +217,7 @@ def named_partitions(
             if not is_empty:  # A broker may have no partition yet in one of its log directories.
                 unusable.append(Answer.failed(path.absolute(), problem))
     if paths and not found and not unusable:
-        raise no_such_topic(paths[0], topics, find_partitions(paths))
+        raise selection.no_match(paths[0], find_partitions(paths))
     return list(found), unusable
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from kcompact.bucket.path import require_local_path
 from kcompact.errors import ConfigError, RefusedError
 from kcompact.format.names import MAX_OFFSET
-from kcompact.plan.discovery import find_partitions, no_such_topic
+from kcompact.plan.discovery import find_partitions
 from kcompact.plan.options import PlanOptions
+from kcompact.plan.selection import Selection
 from kcompact.questions.record_filter import RecordFilter
 from kcompact.readable import closest, shown
 from kcompact.spark_source.columns import BATCH_COLUMNS, RECORD_COLUMNS, Columns
@@ -109,7 +110,7 @@ class SourceOptions:
         paths = [path for text in self.paths for path in _matches(text)]
         found = find_partitions(paths, topics=self.topics)
         if not found:
-            raise no_such_topic(Path(paths[0]), self.topics, find_partitions(paths))
+            raise Selection(self.topics).no_match(Path(paths[0]), find_partitions(paths))
         return found
 
 

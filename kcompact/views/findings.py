@@ -15,11 +15,15 @@ MOST_SHOWN = 5
 _TONES = {Severity.RECORDS: Tone.BAD, Severity.NOTE: Tone.MUTED}
 FINE = "Nothing stops a broker, its cleaner or kcompact."
 FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; the notes say what was not read."
+FINE_AS_FAR_AS_CHOSEN = "Nothing that was read stops a broker, its cleaner or kcompact; other partitions were not read."
 FINE_BESIDE_BROKER = "A broker is running; nothing was found that stops it or its cleaner."
 
 
-def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool) -> list[Part]:
-    """Return the findings, the worst first, and how many there are of each severity."""
+def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool, has_all: bool) -> list[Part]:
+    """Return the findings, the worst first, and how many there are of each severity.
+
+    `has_all` is whether all partitions of the log directories were examined.
+    """
     parts: list[Part] = []
     if not is_quiet:
         for kind, of_kind in groupby(found, key=lambda finding: finding.kind):
@@ -30,7 +34,7 @@ def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool) ->
         said.append(FINE_BESIDE_BROKER)
     elif not stopping:
         is_open = any(finding.kind in (FindingKind.ASSUMED_SETTINGS, FindingKind.MISSING_LOG_DIR) for finding in found)
-        said.append(FINE_AS_FAR_AS_READ if is_open else FINE)
+        said.append(FINE_AS_FAR_AS_READ if is_open else FINE if has_all else FINE_AS_FAR_AS_CHOSEN)
     counts = Counter(finding.severity for finding in found)
     if counts:
         said.append("; ".join(f"{severity}: {counts[severity]:,}" for severity in Severity if counts[severity]))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from kcompact import readable
 from kcompact.format.names import parse_directory
+from kcompact.plan.selection import Selection
 from kcompact.questions.search.findings import Hit, Place
 from kcompact.questions.search.scan import SearchedFile
 from kcompact.questions.search.scope import SearchedLogDir, SearchedPartition
@@ -92,7 +93,7 @@ def _scope(statement: Statement, most: int | None) -> Items:
     size = readable.size(sum(each.size_bytes for each in files))
     items = [
         ("asked", some_of([shown(path) for path in statement.paths], at_most=None)),
-        *([("topics", some_of(list(map(shown, statement.topics)), at_most=None))] if statement.topics else []),
+        *((name, some_of(texts, at_most=None)) for name, texts in _selected(statement.selection) if texts),
         ("searched", f"{counted(len(files), 'file')}, {size}, {counted(records, 'record')}"),
         ("inflated", readable.size(inflated)),
         *_several("brokers", [_broker(each) for each in statement.log_dirs]),
@@ -105,6 +106,11 @@ def _scope(statement: Statement, most: int | None) -> Items:
         *_several("cannot know", UNKNOWN),
     ]
     return Items(items=tuple((Cell(text=name), text) for name, text in items), width=11)
+
+
+def _selected(selection: Selection) -> list[tuple[str, list[str]]]:
+    numbers = [f"number {each}" for each in selection.partitions]
+    return [("topics", list(map(shown, selection.topics))), ("partitions", numbers)]
 
 
 def _several(name: str, texts: Iterable[str]) -> list[tuple[str, str]]:

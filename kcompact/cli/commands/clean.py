@@ -122,7 +122,7 @@ def command(
         stop_request() as stop,
         begin_round(paths, plan_options, clean_options, engine, uninterrupted=stop.deferred) as round_,
     ):
-        beside = left_out(paths, topics=plan_options.topics)
+        beside = left_out(paths, plan_options.selection)
         printer = None if as_json or is_quiet else Printer(verbose=is_verbose)
         ask = ask or bool(consent.missing_log_dirs(round_.outcomes))
         asks = consent.is_needed(round_.outcomes, clean_options, assume_yes=yes, must_ask=ask, as_json=as_json)

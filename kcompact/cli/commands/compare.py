@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.format.names import TopicPartition
     from kcompact.log.directory import LogDir
+    from kcompact.plan.selection import Selection
     from kcompact.plan.walk import LogDirs
     from kcompact.questions.compare.answer import ComparedPartition
     from kcompact.questions.compare.before_start import PartitionAction
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from kcompact.stages.executor import Executor
 
 
-@options.command("compare", settings=False)
+@options.command("compare", settings=False, selects=True)
 @options.paths
-@options.topics
 @click.option("--print-data", is_flag=True, help="Show the keys themselves. Default: their hashes.")
 @click.option(
     "--before-start",
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def command(
     paths: tuple[Path, ...],
     *,
-    topics: tuple[str, ...],
+    selection: Selection,
     print_data: bool,
     before_start: bool,
     file: Path | None,
@@ -79,7 +79,7 @@ def command(
     from kcompact.report.file import require_libraries, require_writable
 
     _require_different(paths)
-    pairs = pair(paths, topics=topics)
+    pairs = pair(paths, selection)
     if file is not None:
         require_libraries(file)
         require_writable(file, _directories(pairs))

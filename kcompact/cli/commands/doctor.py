@@ -44,7 +44,7 @@ def command(
       kcompact doctor --verify --json /data1/kafka /data2/kafka | jq .findings
     """
     from kcompact import kernels
-    from kcompact.doctor.examination import examine
+    from kcompact.doctor.examination import examine, examines_all
     from kcompact.exit_codes import gravest_exit_code
 
     state = kernels.state()
@@ -58,7 +58,8 @@ def command(
         from kcompact.views.findings import findings_parts
 
         printer = Printer(verbose=is_verbose)
-        printer.parts(findings_parts(found, printer.space, is_quiet=is_quiet))
+        has_all = examines_all(paths, plan_options)
+        printer.parts(findings_parts(found, printer.space, is_quiet=is_quiet, has_all=has_all))
         if not is_quiet:
             printer.line(f"kernels: {state}")
     return gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)

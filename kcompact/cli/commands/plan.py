@@ -99,7 +99,7 @@ def command(
     from kcompact.plan.walk import in_turns, named_partitions, plan_partitions
 
     compared = tuple(parse_override(text, option="--compare") for text in compare)
-    directories, unusable = named_partitions(paths, topics=plan_options.topics)
+    directories, unusable = named_partitions(paths, plan_options.selection)
     planned = in_turns(list(plan_partitions(directories, plan_options)))
     held_back = None
     if plan_options.replicas:
@@ -116,7 +116,7 @@ def command(
         held_back=held_back,
     )
     streams.tell_notes(notes)
-    beside = left_out(paths, topics=plan_options.topics)
+    beside = left_out(paths, plan_options.selection)
     if as_json:
         streams.echo(_json(shown, notes, beside, plan_options.now_ms))
     else:

@@ -67,14 +67,6 @@ TABLE_RECORDS = 100
     help="Only keys whose SHA-256 begins with these hexadecimal digits. Repeatable.",
 )
 @click.option(
-    "--partition",
-    "partitions",
-    type=Number(),
-    multiple=True,
-    metavar="N",
-    help="Only partition N. Repeatable.",
-)
-@click.option(
     "--producer-id",
     "producer_ids",
     type=int,
@@ -128,7 +120,6 @@ def command(
     decode: bool,
     key_decoder: str | None,
     value_decoder: str | None,
-    partitions: tuple[int, ...],
     latest: bool,
     limit: int | None,
     layout: str | None,
@@ -167,7 +158,6 @@ def command(
         decode=decode,
         key_decoder=key_decoder,
         value_decoder=value_decoder,
-        partitions=partitions,
         chosen=_filter(conditions, plan_options.now_ms),
         layout=layout,
         limit=TABLE_RECORDS if layout == "table" and limit is None else limit,

@@ -20,15 +20,16 @@ from kcompact.readable import counted
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.errors import KcompactError
+    from kcompact.plan.selection import Selection
     from kcompact.plan.walk import Answer
     from kcompact.swap.recovery.end import Recovery, RecoveryReport
 
 
-@options.command("recover", settings=False)
+@options.command("recover", settings=False, selects=True)
 @options.paths
 @click.option("--foreign", is_flag=True, help="Finish or undo also what a broker's own interrupted cleaning has left.")
 @options.journal(what="about each partition that is recovered")
-def command(paths: tuple[Path, ...], foreign: bool, journal: Path | None, as_json: bool) -> int:
+def command(paths: tuple[Path, ...], selection: Selection, foreign: bool, journal: Path | None, as_json: bool) -> int:
     """Finish or undo a swap that was interrupted.
 
     A swap whose new segment was committed is finished, any other swap is undone, and the staging directory is removed.
@@ -51,7 +52,7 @@ def command(paths: tuple[Path, ...], foreign: bool, journal: Path | None, as_jso
     from kcompact.plan.walk import named_partitions
 
     with stop_request() as stop, ExitStack() as stack:
-        directories, unusable = named_partitions(paths)
+        directories, unusable = named_partitions(paths, selection)
         require_local(directory.parent for directory in directories)
         stop.is_deferred = True  # The recovery of a partition that has begun is always finished.
         locks, in_use = Locks(stack), UseCheck()

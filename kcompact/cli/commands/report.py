@@ -89,7 +89,7 @@ def command(
         raise click.UsageError("--json and -o - exclude each other: both print on standard output")
     count = CountOptions(separator=prefix.encode("utf-8", "surrogateescape"), memory_bytes=memory_bytes)
     require_libraries(file)
-    directories, unusable = named_partitions(paths, topics=plan_options.topics)
+    directories, unusable = named_partitions(paths, plan_options.selection)
     if file != STANDARD_OUTPUT:
         require_writable(file, directories)
     planner = Planner(directories, plan_options)

@@ -18,11 +18,12 @@ from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
     from kcompact.notes import Note
+    from kcompact.plan.selection import Selection
     from kcompact.questions.search.keys import SearchedKey
     from kcompact.questions.search.statement import Statement
 
 
-@options.command("search-key", settings=False)
+@options.command("search-key", settings=False, selects=True)
 @options.paths
 @click.option("--key", "keys", type=Key(), multiple=True, metavar="KEY", help="A key: text or hex:0A1B. Repeatable.")
 @click.option(
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     help="Only whole keys of records count. What shows a key in another way is in doubt where it is not read as "
     "records.",
 )
-@options.topics
 @click.option(
     "--salt",
     metavar="TEXT",
@@ -57,7 +57,7 @@ def command(
     keys_file: BinaryIO | None,
     labels: bool,
     is_exact: bool,
-    topics: tuple[str, ...],
+    selection: Selection,
     is_verbose: bool,
     salt: str | None,
     memory_bytes: int | None,
@@ -88,7 +88,7 @@ def command(
         paths,
         wanted,
         salt,
-        topics=topics,
+        selection=selection,
         is_exact=is_exact,
         memory_bytes=options.batch_memory(memory_bytes),
     )
@@ -140,7 +140,7 @@ def _searched(
     keys: Sequence[SearchedKey],
     salt: str | None,
     *,
-    topics: Sequence[str],
+    selection: Selection,
     is_exact: bool,
     memory_bytes: int,
 ) -> Statement:
@@ -150,14 +150,14 @@ def _searched(
     from kcompact.host.machine import clock_ms
     from kcompact.questions.search.statement import listed, search
 
-    files = listed(paths, topics)
+    files = listed(paths, selection)
     total_bytes = sum(file.identity.size_bytes for file in files if file.identity)
     with bar_of(Path("files"), total_bytes) as advance:
         return search(
             paths,
             files,
             keys,
-            topics=topics,
+            selection=selection,
             is_exact=is_exact,
             salt=os.urandom(16).hex().encode() if salt is None else salt.encode("utf-8", "surrogateescape"),
             shows_salt=salt is None,

@@ -56,7 +56,8 @@ class PartitionAction:
 
 def is_all_compared(partitions: Sequence[ComparedPartition], pairs: Pairs) -> bool:
     """Return whether nothing was left out, so that no action also means that nothing is wrong."""
-    return not pairs.exit_code and all(each.error is None and not each.not_compared for each in partitions)
+    is_whole = pairs.selection.selects_all and not pairs.exit_code
+    return is_whole and all(each.error is None and not each.not_compared for each in partitions)
 
 
 def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) -> list[PartitionAction]:

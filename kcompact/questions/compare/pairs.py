@@ -20,7 +20,8 @@ from kcompact.config.metadata_log import (
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, StaleReplicaError
 from kcompact.exit_codes import ExitCode
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
-from kcompact.plan.discovery import by_partition, canonical, find_partitions
+from kcompact.plan.discovery import canonical, find_partitions
+from kcompact.plan.selection import EVERY_PARTITION, Selection, by_partition
 from kcompact.values import dataclass
 
 MOST_REPLICAS = 16
@@ -60,11 +61,12 @@ class PairedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The partitions that at least two sides have, and those that only one has."""
+    """The partitions that at least two sides have, and those that only one has, as far as they are selected."""
 
     sides: tuple[Side, ...]
     paired: tuple[PairedPartition, ...]
     alone: tuple[PairedPartition, ...]
+    selection: Selection = EVERY_PARTITION
 
     @property
     def exit_code(self) -> int:
@@ -72,7 +74,7 @@ class Pairs:
         return ExitCode.UNDECIDED if any(each.missing_on != () for each in self.alone) else 0
 
 
-def pair(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> Pairs:
+def pair(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Pairs:
     """Return which partitions of some paths are replicas of each other.
 
     Raises RefusedError for too many paths, a path without partitions, paths of different clusters, if two paths have
@@ -84,7 +86,7 @@ def pair(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> Pairs:
             problem=f"is the {MOST_REPLICAS + 1}th path; {MOST_REPLICAS} replicas can be compared at once",
             hint="Pass fewer paths.",
         )
-    sides = tuple(_side(path, topics) for path in paths)
+    sides = tuple(_side(path, selection) for path in paths)
     _require_one_cluster(sides)
     metadata = max(
         (side.metadata for side in sides if side.metadata is not None), key=lambda each: each.end_offset, default=None
@@ -104,7 +106,7 @@ def pair(paths: Sequence[Path], *, topics: Sequence[str] = ()) -> Pairs:
             hint="Pass the log directories of brokers that have replicas of the same partitions, or two directories of "
             "the same name such as A/orders-0 B/orders-0.",
         )
-    return Pairs(sides=sides, paired=tuple(paired), alone=tuple(alone))
+    return Pairs(sides=sides, paired=tuple(paired), alone=tuple(alone), selection=selection)
 
 
 def _require_different(directories: Sequence[Path]) -> None:
@@ -118,8 +120,8 @@ def _require_different(directories: Sequence[Path]) -> None:
             )
 
 
-def _side(path: Path, topics: Sequence[str]) -> Side:
-    directories = find_partitions([path], topics=topics)
+def _side(path: Path, selection: Selection) -> Side:
+    directories = list(filter(selection.has, find_partitions([path])))
     partitions = {
         partition: directory
         for partition, directory in by_partition(directories).items()

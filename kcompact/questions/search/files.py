@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
@@ -32,7 +32,7 @@ from kcompact.format.checkpoint import (
 from kcompact.format.names import REMOTE_INDEX_CACHE, Suffix, is_raft_file, parse_file_name
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
 from kcompact.log.files import FileIdentity, files_in
-from kcompact.plan.discovery import has_topic
+from kcompact.plan.selection import EVERY_PARTITION, Selection
 from kcompact.readable import counted
 from kcompact.values import dataclass
 
@@ -78,17 +78,17 @@ class FoundFile:
     content: Callable[[], bytes] | None = None
 
 
-def files_below(paths: Iterable[Path], topics: Sequence[str] = ()) -> list[FoundFile]:
+def files_below(paths: Iterable[Path], selection: Selection = EVERY_PARTITION) -> list[FoundFile]:
     """Return the files below some paths, each once, in order of their names. Links are not followed, but named.
 
-    With `topics` only those in directories of partitions, of any kind, whose topic matches one of these patterns. What
-    is not mirrored of a bucket is named too.
+    Only those in directories of partitions, of any kind, that are selected. What is not mirrored of a bucket is named
+    too.
     """
     found: dict[Path, FoundFile] = {}
     by_inode: dict[tuple[int, int], FoundFile] = {}
     for path in paths:
         for each in _below(path):
-            if each.path in found or (topics and not _is_of_topic(each.path, path, topics)):
+            if each.path in found or not _is_selected(each.path, path, selection):
                 continue
             if each.identity is not None and each.identity.inode >= 0:  # A file of a bucket has no other name.
                 first = by_inode.setdefault((each.identity.device, each.identity.inode), each)
@@ -98,7 +98,7 @@ def files_below(paths: Iterable[Path], topics: Sequence[str] = ()) -> list[Found
                     continue
             found[each.path] = each
         for each in _not_mirrored() if isinstance(path, BucketPath) else ():
-            if path in each.path.parents and (not topics or _is_of_topic(each.path, path, topics)):
+            if path in each.path.parents and _is_selected(each.path, path, selection):
                 found[each.path] = each
     return list(found.values())
 
@@ -116,10 +116,10 @@ def _not_mirrored() -> Iterator[FoundFile]:
         yield FoundFile(path=as_path(address), content=content)
 
 
-def _is_of_topic(file: Path, path: Path, topics: Sequence[str]) -> bool:
-    """Return whether a file is in a directory of a matching topic, from the path down."""
+def _is_selected(file: Path, path: Path, selection: Selection) -> bool:
+    """Return whether a file is in a directory that is selected, from the path down."""
     around = [each for each in file.parents if each == path or path in each.parents] or [file.parent]
-    return any(has_topic(each, topics) for each in around)
+    return any(map(selection.has, around))
 
 
 def has_files(path: Path) -> bool:

@@ -16,7 +16,8 @@ from pathlib import Path
 from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import RefusedError
 from kcompact.exit_codes import ExitCode
-from kcompact.plan.discovery import canonical, no_such_topic
+from kcompact.plan.discovery import canonical
+from kcompact.plan.selection import EVERY_PARTITION, Selection
 from kcompact.questions.search.files import FoundFile, files_below, has_files
 from kcompact.questions.search.finder import Finder
 from kcompact.questions.search.findings import Findings, Hit, KeyFindings, Place
@@ -77,11 +78,11 @@ class Statement:
     """What was searched and what was found. Times are Unix milliseconds.
 
     `salt` is None if the operator has chosen it: who has the statement alone cannot try keys then. With `is_exact` a
-    key counts only as the whole key of a record. `topics` are the patterns of the only topics that were searched.
+    key counts only as the whole key of a record. Only what `selection` selects was searched.
     """
 
     paths: tuple[Path, ...]
-    topics: tuple[str, ...] = ()
+    selection: Selection = EVERY_PARTITION
     is_exact: bool = False
     started_ms: int
     ended_ms: int
@@ -108,11 +109,11 @@ class Statement:
         return 0 if all(each.outcome is SearchOutcome.ABSENT for each in self.keys) else ExitCode.UNDECIDED
 
 
-def listed(paths: Sequence[Path], topics: Sequence[str] = ()) -> list[FoundFile]:
-    """Return the files to search, by absolute paths, with `topics` only those of partitions of matching topics.
+def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> list[FoundFile]:
+    """Return the files to search, by absolute paths, of a selection only those of its partitions.
 
     A path that is a link is followed, unless its name is that of a partition. Raises RefusedError for a path without
-    any file, and if no topic matches.
+    any file, and if nothing is selected.
     """
     for path in paths:
         MIRROR.require(path)
@@ -121,10 +122,10 @@ def listed(paths: Sequence[Path], topics: Sequence[str] = ()) -> list[FoundFile]
         if not has_files(canonical(path)):
             hint = "Nothing can be searched here. Is the disk mounted? Pass the directories that hold the files."
             raise RefusedError(path=path, problem="there is no file in it", hint=hint)
-    found = files_below(map(canonical, paths), topics)
-    if topics and not found:
+    found = files_below(map(canonical, paths), selection)
+    if not selection.selects_all and not found:
         every = files_below(map(canonical, paths))
-        raise no_such_topic(paths[0], topics, list(dict.fromkeys(file.path.parent for file in every)))
+        raise selection.no_match(paths[0], dict.fromkeys(file.path.parent for file in every))
     return found
 
 
@@ -133,7 +134,7 @@ def search(
     files: Sequence[FoundFile],
     keys: Sequence[SearchedKey],
     *,
-    topics: Sequence[str] = (),
+    selection: Selection = EVERY_PARTITION,
     is_exact: bool = False,
     salt: bytes,
     shows_salt: bool,
@@ -142,7 +143,7 @@ def search(
     memory_bytes: int,
     advance: Callable[[int], None] = lambda size_bytes: None,
 ) -> Statement:
-    """Search files, which `listed` has returned for these paths and topics, for keys, none of them empty. Reads only.
+    """Search files, which `listed` has returned for these paths and partitions, for keys, none empty. Reads only.
 
     A file that has changed when all are read, or that is new, may have had a key for a moment that nobody has looked
     at: it is not proven. `advance` receives the bytes of each step.
@@ -155,7 +156,7 @@ def search(
         search_file(file, finder, findings, is_exact=is_exact, memory_bytes=memory_bytes, advance=advance)
         for file in files
     ]
-    searched += _changed_since(scanned, topics, files, searched)
+    searched += _changed_since(scanned, selection, files, searched)
     names = [file.path for file in searched]
     was_running = {each.path for each in before if each.was_running}
     log_dirs = [
@@ -164,7 +165,7 @@ def search(
     is_open = any(file.problem for file in searched) or any(each.was_running for each in log_dirs)
     return Statement(
         paths=tuple(paths),
-        topics=tuple(topics),
+        selection=selection,
         is_exact=is_exact,
         started_ms=started_ms,
         ended_ms=clock_ms(),
@@ -181,10 +182,10 @@ def search(
 
 
 def _changed_since(
-    paths: Sequence[Path], topics: Sequence[str], files: Sequence[FoundFile], searched: Sequence[SearchedFile]
+    paths: Sequence[Path], selection: Selection, files: Sequence[FoundFile], searched: Sequence[SearchedFile]
 ) -> list[SearchedFile]:
     """Mark the files that have changed since they were listed. Return those that are new."""
-    now = {file.path: file for file in files_below(paths, topics)}
+    now = {file.path: file for file in files_below(paths, selection)}
     for file, result in zip(files, searched, strict=True):
         current = now.pop(file.path, None)
         if current is None:

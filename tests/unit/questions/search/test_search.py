@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kcompact.plan.selection import EVERY_PARTITION, Selection
 from kcompact.questions.search.files import FoundFile
 from kcompact.questions.search.findings import Place
 from kcompact.questions.search.keys import named_keys
@@ -30,15 +31,15 @@ def searched(
     *paths: Path,
     key: bytes = KEY,
     files: Sequence[FoundFile] | None = None,
-    topics: Sequence[str] = (),
+    selection: Selection = EVERY_PARTITION,
     is_exact: bool = False,
     advance: Callable[[int], None] = lambda size_bytes: None,
 ) -> Statement:
     return search(
         paths,
-        listed(paths, topics) if files is None else files,
+        listed(paths, selection) if files is None else files,
         named_keys([("", key)]),
-        topics=topics,
+        selection=selection,
         is_exact=is_exact,
         salt=b"s",
         shows_salt=True,
@@ -256,7 +257,7 @@ def test_a_topic_has_all_that_is_below_its_directories(tmp_path: Path) -> None:
     staged.parent.mkdir()
     staged.write_bytes(KEY)
     shutil.copytree(directory / "orders-0", directory / "audit-0")
-    searched_of = {topic: searched(directory, topics=[topic]) for topic in ("orders", "audit", "*")}
+    searched_of = {topic: searched(directory, selection=Selection((topic,))) for topic in ("orders", "audit", "*")}
     assert {topic: each.keys[0].hits for topic, each in searched_of.items()} == {
         "orders": {Place.IN_BYTES: 1},
         "audit": {Place.IN_BYTES: 1},
