@@ -6,6 +6,7 @@ Imports: `cleaner` and every other folder.
     app            the program: its commands; every error, and wrong usage, as a message and an exit code
     options        how commands are declared: their help, and the options that several of them have
     option_types   the types of option values: sizes, times, addresses
+    delivery       how an answer reaches the user: as JSON or as text
     question       the frame of the commands that ask one question about each partition or file
     listing        lists batches and records: `inspect --batches` and `records`
     consent        shows the plans of `clean` and asks a person on a terminal

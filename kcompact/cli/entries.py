@@ -11,7 +11,8 @@ from kcompact.plan.walk import Answer, PlannedPartition
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
-    from kcompact.plan.explanation import Explanation
+    from kcompact.clean.held_back import HeldBack
+    from kcompact.plan.explanation import Explanation, SettingsComparison
     from kcompact.questions.contents import LogContents, SegmentContents
     from kcompact.questions.keys.counts import CountedKeys, LogKeys
     from kcompact.questions.verify.findings import FileFinding
@@ -51,6 +52,14 @@ class FileEntry:
     findings: tuple[FileFinding, ...] | None = None
     error: str | None = None
     exit_code: int = 0
+
+
+class PlanDetails(NamedTuple):
+    """What was asked about the plan of a partition. A part is None where it was not asked for or does not apply."""
+
+    explanation: Explanation | None = None
+    comparison: SettingsComparison | None = None
+    held_back: HeldBack | None = None
 
 
 class Restored(NamedTuple):

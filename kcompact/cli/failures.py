@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,24 +94,3 @@ def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
     if len(shown) < len(groups):
         way = "-v" if "is_verbose" in options else "--json"
         streams.tell(f"and {len(groups) - len(shown):,} more errors; {way} lists them")
-
-
-def delivered(show: Callable[[], None], *, only_reads: bool = False) -> int:
-    """Print the report of finished work, and return an exit code if it could not be printed, else 0.
-
-    A closed pipe is no failure of a command that has changed something. One that `only_reads` ends as all of them do.
-    """
-    from kcompact.cli.output import streams
-    from kcompact.errors import KcompactError, StorageError
-
-    try:
-        show()
-    except BrokenPipeError as problem:
-        if only_reads:
-            return exit_code_of(problem, debug=False)
-        streams.forget_output()
-    except StorageError as problem:
-        complain(problem)
-        streams.forget_output()
-        return KcompactError.exit_code
-    return 0

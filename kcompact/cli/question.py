@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from kcompact.bucket.mirror import MIRROR
+from kcompact.cli.delivery import deliver
 from kcompact.cli.entries import FileEntry, Inspected, complain_of
-from kcompact.cli.failures import delivered
 from kcompact.cli.json.fields import Document
 from kcompact.cli.json.partitions import WITH_FILES
 from kcompact.cli.output import streams
@@ -28,6 +28,7 @@ from kcompact.values import dataclass
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.output.printer import Printer
+    from kcompact.config.settings import Override
     from kcompact.notes import Note
     from kcompact.plan.clean_plan import CleanPlan
     from kcompact.stages.fold import Fold
@@ -41,21 +42,25 @@ class Question(Generic[Found]):
     """What a command asks, and how it shows the answers.
 
     `answers` reads the partitions in some directories. The document may have more than the answers: `content`, which is
-    asked for after them, and what is `given`. `doubts` are notes on why the answers may be wrong. Without `read_file`
+    made of them, and what is `given`. `doubts` are notes on why the answers may be wrong. Without `read_file`
     single files are refused: all segments of a partition decide. `explains`: forecasts are made, which depend on more
-    settings. `complains_of_all`: the errors of the partitions are not shown with them. `needs` is what paths without an
-    answer lack.
+    settings; `compared` are settings that are laid beside those of today. `complains_of_all`: the errors of the
+    partitions are not shown with them. Without `shows_left_out` `show` itself names what is no partition. `verbose` is
+    how the printer is made. `needs` is what paths without an answer lack.
     """
 
     document: Document
     answers: Callable[[Sequence[Path], PlanOptions], Iterable[Answer[Found]]]
     show: Callable[[Sequence[Answer[Found]], Printer], None]
     read_file: Callable[[Path], FileEntry] | None = None
-    content: Callable[[], Mapping[str, object]] = dict
+    content: Callable[[Sequence[Answer[Any]]], Mapping[str, object]] = lambda _: {}
     given: Set[str] = field(default_factory=frozenset)
     doubts: Callable[[Sequence[Answer[Found]], PlanOptions], list[Note]] = plan_notes
     explains: bool = False
+    compared: tuple[Override, ...] = ()
     complains_of_all: bool = False
+    shows_left_out: bool = True
+    verbose: bool = False
     needs: str = ""
 
 
@@ -98,7 +103,7 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
     """
     refused_by = "" if question.read_file else question.document.command
     files, named, directories, unusable = named_in(paths, options, refused_by=refused_by)
-    notes = option_notes(directories, options, explains=question.explains) if named else []
+    notes = option_notes(directories, options, explains=question.explains, compared=question.compared) if named else []
     streams.tell_notes(notes)
     answers = list(question.answers(directories, options)) if directories else []
     if not (answers or unusable or files):
@@ -107,31 +112,27 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
     doubts = question.doubts(answers, options)
     streams.tell_notes(doubts)
 
-    def show() -> None:
-        beside = left_out(named, options.selection)
-        if as_json:
-            given = question.given | ({WITH_FILES} if file_entries else set())
-            content = {"partitions": [*answers, *unusable], "left_out": beside, "files": file_entries}
-            all_notes = [*notes, *doubts]
-            streams.echo(
-                question.document.text(given, now_ms=options.now_ms, notes=all_notes, **content, **question.content())
-            )
-            return
+    not_read = left_out(named, options.selection)
+
+    def show(printer: Printer) -> None:
         from kcompact.cli.output.entries import show_file
-        from kcompact.cli.output.printer import Printer
         from kcompact.views.plans import left_out_parts
 
-        printer = Printer()
         question.show(answers, printer)
         for number, single in enumerate(file_entries):
             if number or answers:
                 printer.line()
             show_file(single, printer)
-        if beside:
+        if not_read and question.shows_left_out:
             printer.line()
-            printer.parts(left_out_parts(beside, printer.space))
+            printer.parts(left_out_parts(not_read, printer.space))
 
-    if lost := delivered(show, only_reads=True):
+    def content() -> Mapping[str, object]:
+        shared = {"now_ms": options.now_ms, "notes": [*notes, *doubts], "left_out": not_read, "files": file_entries}
+        return {**shared, "partitions": [*answers, *unusable], **question.content([*answers, *unusable])}
+
+    given = question.given | ({WITH_FILES} if file_entries else set())
+    if lost := deliver(question.document, content, show, as_json=as_json, given=given, verbose=question.verbose):
         return lost
     if not as_json:
         complain_of([*answers, *unusable] if question.complains_of_all else unusable)

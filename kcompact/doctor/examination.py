@@ -79,7 +79,14 @@ def examine(
 
 def examines_all(paths: Sequence[Path], options: PlanOptions) -> bool:
     """Return whether all partitions of the log directories are examined, not only some. Raises RefusedError."""
-    return options.selection.selects_all and not any(_named(paths).values())
+    for log_dir, named in _named(paths).items():
+        try:
+            inside = partitions_in(log_dir)
+        except OSError:  # A finding says so.
+            return False
+        if not set(inside) <= set(filter(options.selection.has, named or inside)):
+            return False
+    return True
 
 
 def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:

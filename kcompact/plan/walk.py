@@ -348,10 +348,10 @@ class Planner:
         )
 
 
-def plan_partitions(directories: Sequence[Path], options: PlanOptions) -> Iterator[PlannedPartition]:
+def plan_partitions(directories: Sequence[Path], options: PlanOptions) -> Iterator[Answer[Any]]:
     """Yield each partition with its plan or its error: damage of checkpoints or metadata is one. Raises ConfigError."""
     planner = Planner(directories, options)
-    return walk_partitions(directories, lambda each: PlannedPartition.of(planner.plan(each)), PlannedPartition.failed)
+    return walk_partitions(directories, lambda each: Answer.of(planner.plan(each)), Answer.failed)
 
 
 # Order

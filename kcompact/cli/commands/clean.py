@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kcompact.cli import options
-from kcompact.cli.failures import complain, delivered
+from kcompact.cli.delivery import delivered
+from kcompact.cli.failures import complain
 from kcompact.cli.option_types import NamedPath, Size
 from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments

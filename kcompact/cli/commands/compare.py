@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from kcompact.cli import options
-from kcompact.cli.failures import complain_of_each, delivered
+from kcompact.cli.delivery import deliver
+from kcompact.cli.failures import complain_of_each
 from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
 from kcompact.errors import KcompactError
 
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
+    from kcompact.cli.output.printer import Printer
     from kcompact.format.names import TopicPartition
     from kcompact.log.directory import LogDir
     from kcompact.plan.selection import Selection
@@ -73,6 +76,8 @@ def command(
       kcompact compare --report replicas.html /mnt/broker1/kafka /mnt/broker2/kafka
       kcompact compare --json A B | jq '.partitions[] | select(.verdict == "different").topic'
     """
+    from kcompact.cli.json.compare import COMPARE, WITH_BEFORE_START
+    from kcompact.cli.json.keys import WITH_PRINT_DATA
     from kcompact.exit_codes import ExitCode, gravest_exit_code
     from kcompact.questions.compare.before_start import Action, actions_before_start
     from kcompact.questions.compare.pairs import pair
@@ -90,7 +95,10 @@ def command(
     answer = _Answer(partitions, pairs, actions, print_data)
     if file is not None:
         _write_page(answer, file)
-    lost = delivered(lambda: _show(answer, as_json=as_json), only_reads=True)
+    given = {WITH_PRINT_DATA} if print_data else set[str]()
+    given |= {WITH_BEFORE_START} if before_start else set()
+    content = {"partitions": partitions, "alone": _alone(pairs), "before_start": actions}
+    lost = deliver(COMPARE, lambda: content, partial(_show, answer), as_json=as_json, given=given)
     _tell(answer)
     codes = [*(partition.exit_code for partition in partitions), pairs.exit_code]
     codes += [ExitCode.DIFFERENT for each in actions or () if each.action is Action.MOVE_AWAY]
@@ -118,21 +126,11 @@ def _directories(pairs: Pairs) -> list[Path]:
     return [directory for paired in pairs.paired for _, directory in paired.replicas]
 
 
-def _show(answer: _Answer, *, as_json: bool) -> None:
-    """Print the answer on standard output."""
-    from kcompact.cli.json.compare import COMPARE, WITH_BEFORE_START
-    from kcompact.cli.json.keys import WITH_PRINT_DATA
-    from kcompact.cli.output.printer import Printer
+def _show(answer: _Answer, printer: Printer) -> None:
     from kcompact.questions.compare.before_start import is_all_compared
     from kcompact.views.replicas import alone_parts, before_start_parts, replica_parts
 
     partitions, pairs, actions, print_data = answer
-    if as_json:
-        given = {WITH_PRINT_DATA} if print_data else set[str]()
-        given |= {WITH_BEFORE_START} if actions is not None else set()
-        streams.echo(COMPARE.text(given, partitions=partitions, alone=_alone(pairs), before_start=actions))
-        return
-    printer = Printer()
     printer.parts(replica_parts(partitions, print_data=print_data))
     if pairs.alone:
         printer.parts(alone_parts(pairs))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact.cli import options
-from kcompact.cli.output import streams
+from kcompact.cli.delivery import deliver
 
 if TYPE_CHECKING:
+    from kcompact.cli.output.printer import Printer
     from kcompact.plan.options import PlanOptions
 
 
@@ -44,22 +45,21 @@ def command(
       kcompact doctor --verify --json /data1/kafka /data2/kafka | jq .findings
     """
     from kcompact import kernels
+    from kcompact.cli.json.doctor import DOCTOR
     from kcompact.doctor.examination import examine, examines_all
     from kcompact.exit_codes import gravest_exit_code
 
     state = kernels.state()
     found = examine(paths, plan_options, reads_all=reads_all, memory_bytes=options.batch_memory(memory_bytes))
-    if as_json:
-        from kcompact.cli.json.doctor import DOCTOR
+    content = {"now_ms": plan_options.now_ms, "verified": reads_all, "findings": found, "kernels": state}
 
-        streams.echo(DOCTOR.text(now_ms=plan_options.now_ms, verified=reads_all, findings=found, kernels=state))
-    else:
-        from kcompact.cli.output.printer import Printer
+    def show(printer: Printer) -> None:
         from kcompact.views.findings import findings_parts
 
-        printer = Printer(verbose=is_verbose)
         has_all = examines_all(paths, plan_options)
         printer.parts(findings_parts(found, printer.space, is_quiet=is_quiet, has_all=has_all))
         if not is_quiet:
             printer.line(f"kernels: {state}")
-    return gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)
+
+    lost = deliver(DOCTOR, lambda: content, show, as_json=as_json, verbose=is_verbose)
+    return lost or gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)

@@ -95,7 +95,7 @@ def command(
         document=KEYS,
         answers=answers,
         show=lambda _, printer: show_keys(topics, older_than_ms, printer, print_data=print_data),
-        content=lambda: {"topics": topics},
+        content=lambda _: {"topics": topics},
         given={WITH_PRINT_DATA} if print_data else set(),
         doubts=lambda found, options: [*running_notes(found), *time_notes(found, options)],
         complains_of_all=True,

@@ -5,45 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from kcompact.cli import options
-from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.errors import KcompactError
 from kcompact.host.machine import rare_collections
 from kcompact.notes import NoteCode
-from kcompact.values import dataclass
 
 if TYPE_CHECKING:
     from kcompact.clean.held_back import HeldBack
+    from kcompact.cli.entries import PlanDetails
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import Override
-    from kcompact.notes import Note
-    from kcompact.plan.discovery import LeftOut
     from kcompact.plan.explanation import Explanation, SettingsComparison
     from kcompact.plan.options import PlanOptions
-    from kcompact.plan.walk import PlannedPartition
-    from kcompact.views.parts import Part
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """The partitions, dirtiest first, and what was asked about each; by directory, only of those that have a plan.
-
-    `compared` are settings that are laid beside those of today. `held_back` is None without `--replica`.
-    """
-
-    planned: Sequence[PlannedPartition]
-    unusable: Sequence[PlannedPartition]
-    explains: bool
-    compared: tuple[Override, ...]
-    explanations: dict[Path, Explanation]
-    comparisons: dict[Path, SettingsComparison]
-    held_back: dict[Path, HeldBack] | None
+    from kcompact.plan.walk import Answer, PlannedPartition
 
 
 @options.command("plan")
@@ -90,44 +71,48 @@ def command(
       kcompact plan --compare min.cleanable.dirty.ratio=0.1 /var/lib/kafka
       kcompact plan --replica /mnt/broker-2/kafka /var/lib/kafka
     """
-    from kcompact.cli.entries import complain_of, explanations_of
-    from kcompact.cli.output.printer import Printer
+    from kcompact.cli.json.partitions import WITH_REPLICA
+    from kcompact.cli.json.plan import PLAN, WITH_COMPARE, WITH_EXPLAIN
+    from kcompact.cli.question import Question, ask
     from kcompact.config.settings import parse_override
-    from kcompact.exit_codes import gravest_exit_code
-    from kcompact.plan.discovery import left_out
-    from kcompact.plan.run_notes import option_notes, plan_notes
-    from kcompact.plan.walk import in_turns, named_partitions, plan_partitions
 
     compared = tuple(parse_override(text, option="--compare") for text in compare)
-    directories, unusable = named_partitions(paths, plan_options.selection)
-    planned = in_turns(list(plan_partitions(directories, plan_options)))
-    held_back = None
-    if plan_options.replicas:
-        planned, held_back = _with_held_back(planned)
-    notes = option_notes(directories, plan_options, explains=explains, compared=compared)
-    notes += plan_notes(planned, plan_options)
-    shown = _Shown(
-        planned=planned,
-        unusable=unusable,
+    asked = {WITH_REPLICA: plan_options.replicas, WITH_EXPLAIN: explains, WITH_COMPARE: compared}
+    question = Question(
+        document=PLAN,
+        answers=partial(_planned, explains=explains, compared=compared),
+        show=partial(_show, paths, plan_options, explains=explains, compared=compared, is_quiet=is_quiet),
+        content=partial(_content, explains=explains, compared=compared),
+        given={part for part, is_asked in asked.items() if is_asked},
         explains=explains,
         compared=compared,
-        explanations=explanations_of(planned) if explains else {},
-        comparisons=_comparisons(planned, plan_options, compared) if compared else {},
-        held_back=held_back,
+        complains_of_all=True,
+        shows_left_out=False,
+        verbose=is_verbose,
     )
-    streams.tell_notes(notes)
-    beside = left_out(paths, plan_options.selection)
-    if as_json:
-        streams.echo(_json(shown, notes, beside, plan_options.now_ms))
-    else:
-        _show(shown, beside, Printer(verbose=is_verbose), is_quiet=is_quiet)
-        complain_of((*planned, *unusable))
-    return gravest_exit_code(each.exit_code for each in (*planned, *unusable))
+    return ask(question, paths, plan_options, as_json=as_json)
 
 
-def _with_held_back(
-    planned: Sequence[PlannedPartition],
-) -> tuple[list[PlannedPartition], dict[Path, HeldBack]]:
+def _planned(
+    directories: Sequence[Path], options: PlanOptions, *, explains: bool, compared: Sequence[Override]
+) -> list[Answer[PlanDetails]]:
+    """Return the partitions, dirtiest first, with what was asked about each that has a plan."""
+    from kcompact.cli.entries import PlanDetails, explanations_of
+    from kcompact.plan.walk import in_turns, plan_partitions
+
+    planned = in_turns(list(plan_partitions(directories, options)))
+    held_back: dict[Path, HeldBack] = {}
+    if options.replicas:
+        planned, held_back = _with_held_back(planned)
+    explanations = explanations_of(planned) if explains else {}
+    comparisons = _comparisons(planned, options, compared) if compared else {}
+    return [
+        replace(each, found=PlanDetails(explanations.get(at), comparisons.get(at), held_back.get(at)))
+        for at, each in ((each.directory, each) for each in planned)
+    ]
+
+
+def _with_held_back(planned: Sequence[Answer[PlanDetails]]) -> tuple[list[Answer[PlanDetails]], dict[Path, HeldBack]]:
     """Return the partitions with a note on what is held back at most, and these counts. Damage leaves one uncounted."""
     from kcompact.clean.held_back import held_back_at_most
     from kcompact.plan.walk import noted
@@ -162,66 +147,61 @@ def _comparisons(
     return {directory: compare(plan, configs[directory].config) for directory, plan in plans.items()}
 
 
-def _json(shown: _Shown, notes: Sequence[Note], beside: Sequence[LeftOut], now_ms: int) -> str:
-    from kcompact.cli.json.partitions import WITH_REPLICA
-    from kcompact.cli.json.plan import PLAN, WITH_COMPARE, WITH_EXPLAIN, Compared, PlanEntry
+def _content(
+    answers: Sequence[Answer[PlanDetails]], *, explains: bool, compared: Sequence[Override]
+) -> dict[str, object]:
+    from kcompact.cli.json.plan import Compared
     from kcompact.plan.explanation import most_keys
     from kcompact.plan.totals import totals_by_reason
 
-    partitions = (*shown.planned, *shown.unusable)
-    explanations, comparisons = shown.explanations, shown.comparisons
-    given, content = set(), dict[str, object]()
-    held_back = shown.held_back or {}
-    if shown.held_back is not None:
-        given.add(WITH_REPLICA)
-    if shown.explains:
-        given.add(WITH_EXPLAIN)
-        content = {"reasons": totals_by_reason(partitions), "buffer": most_keys(explanations.values())}
-    if shown.compared:
-        given.add(WITH_COMPARE)
-        content["compare"] = Compared(shown.compared, list(comparisons.values()))
-    return PLAN.text(
-        given,
-        now_ms=now_ms,
-        notes=notes,
-        partitions=[
-            PlanEntry(each, explanations.get(at), comparisons.get(at), held_back.get(at))
-            for at, each in ((each.directory, each) for each in partitions)
-        ],
-        left_out=beside,
-        **content,
-    )
+    content: dict[str, object] = {}
+    if explains:
+        content |= {"reasons": totals_by_reason(answers), "buffer": most_keys(_explanations(answers))}
+    if compared:
+        content["compare"] = Compared(tuple(compared), _found_comparisons(answers))
+    return content
 
 
-def _show(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, *, is_quiet: bool) -> None:
-    planned = shown.planned
-    if not planned:
-        return
-    if not is_quiet or not shown.compared:
-        printer.parts(_plans(shown, beside, printer, is_quiet=is_quiet))
-    if shown.compared:
-        from kcompact.views.comparison import comparison_parts
-
-        if shown.explains and not is_quiet:
-            printer.line()
-        comparisons = list(shown.comparisons.values())
-        printer.parts(comparison_parts(shown.compared, comparisons, printer.space, is_quiet=is_quiet))
-    elif not is_quiet:
-        _show_next(planned, printer)
+def _explanations(answers: Sequence[Answer[PlanDetails]]) -> list[Explanation]:
+    return [each.found.explanation for each in answers if each.found and each.found.explanation]
 
 
-def _plans(shown: _Shown, beside: Sequence[LeftOut], printer: Printer, *, is_quiet: bool) -> list[Part]:
-    """Return the totals of the plans, their explanations, or the plans themselves."""
+def _found_comparisons(answers: Sequence[Answer[PlanDetails]]) -> list[SettingsComparison]:
+    return [each.found.comparison for each in answers if each.found and each.found.comparison]
+
+
+def _show(
+    paths: Sequence[Path],
+    plan_options: PlanOptions,
+    answers: Sequence[Answer[PlanDetails]],
+    printer: Printer,
+    *,
+    explains: bool,
+    compared: Sequence[Override],
+    is_quiet: bool,
+) -> None:
+    from kcompact.plan.discovery import left_out
     from kcompact.views.plans import plans_parts, totals_parts
 
-    if is_quiet:
-        return totals_parts(shown.planned)
-    if shown.explains:
+    if not answers:
+        return
+    beside = left_out(paths, plan_options.selection)
+    if is_quiet and not compared:
+        printer.parts(totals_parts(answers))
+    elif explains and not is_quiet:
         from kcompact.views.explanations import explanations_parts
 
-        explanations = list(shown.explanations.values())
-        return explanations_parts(shown.planned, explanations, printer.space, left_out=beside)
-    return [] if shown.compared else plans_parts(shown.planned, printer.space, left_out=beside)
+        printer.parts(explanations_parts(answers, _explanations(answers), printer.space, left_out=beside))
+    elif not compared:
+        printer.parts(plans_parts(answers, printer.space, left_out=beside))
+    if compared:
+        from kcompact.views.comparison import comparison_parts
+
+        if explains and not is_quiet:
+            printer.line()
+        printer.parts(comparison_parts(compared, _found_comparisons(answers), printer.space, is_quiet=is_quiet))
+    elif not is_quiet:
+        _show_next(answers, printer)
 
 
 def _show_next(planned: Sequence[PlannedPartition], printer: Printer) -> None:

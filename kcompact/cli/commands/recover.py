@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact.cli import options
-from kcompact.cli.failures import delivered
+from kcompact.cli.delivery import deliver
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.notes import Note, NoteCode
@@ -46,6 +46,7 @@ def command(paths: tuple[Path, ...], selection: Selection, foreign: bool, journa
     from kcompact.cleaner.recovery import recover_each
     from kcompact.cli.entries import complain_of
     from kcompact.cli.json.recovery import RECOVER
+    from kcompact.cli.output.entries import show_recovery
     from kcompact.engine.spark.scratch import sweep_scratch
     from kcompact.exit_codes import gravest_exit_code
     from kcompact.log.lock import require_local
@@ -70,16 +71,13 @@ def command(paths: tuple[Path, ...], selection: Selection, foreign: bool, journa
             _note_on(directory, report.only_copies) for directory, report in reports if report.only_copies
         )
 
-    def show() -> None:
-        if as_json:
-            streams.echo(RECOVER.text(partitions=entries, removed=removed))
-        else:
-            from kcompact.cli.output.entries import show_recovery
-            from kcompact.cli.output.printer import Printer
-
-            show_recovery(entries, removed, Printer())
-
-    lost = delivered(show)
+    lost = deliver(
+        RECOVER,
+        lambda: {"partitions": entries, "removed": removed},
+        partial(show_recovery, entries, removed),
+        as_json=as_json,
+        only_reads=False,
+    )
     complain_of(entries)
     return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 

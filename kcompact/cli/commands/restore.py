@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcompact.cli import options
-from kcompact.cli.failures import delivered
+from kcompact.cli.delivery import deliver
 from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
     from kcompact.cleaner.restore import RestoredPartition
     from kcompact.cli.entries import Restored
+    from kcompact.cli.output.printer import Printer
     from kcompact.plan.walk import Answer
 
 
@@ -53,18 +54,15 @@ def command(kept: Path, only_check: bool, as_json: bool) -> int:
         entries.sort(key=lambda each: each.directory)
         streams.tell_notes([*locks.notes, *in_use.notes])
 
-    def show() -> None:
-        if as_json:
-            streams.echo(RESTORE.text(kept=kept, checked=only_check, partitions=entries))
-        else:
-            from kcompact.cli.output.entries import show_restore
-            from kcompact.cli.output.printer import Printer
+    def show(printer: Printer) -> None:
+        from kcompact.cli.output.entries import show_restore
 
-            show_restore(entries, Printer())
-            if any(entry.found and entry.found.status.startswith("restored") for entry in entries):
-                streams.tell_notes([_on_links(kept, entries)])
+        show_restore(entries, printer)
+        if any(entry.found and entry.found.status.startswith("restored") for entry in entries):
+            streams.tell_notes([_on_links(kept, entries)])
 
-    lost = delivered(show)
+    content = {"kept": kept, "checked": only_check, "partitions": entries}
+    lost = deliver(RESTORE, lambda: content, show, as_json=as_json, only_reads=False)
     complain_of(entries)
     return stop.exit_code or gravest_exit_code(entry.exit_code for entry in entries) or lost
 

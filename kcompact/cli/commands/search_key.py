@@ -6,17 +6,19 @@ import hashlib
 import io
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from kcompact.cli import options
-from kcompact.cli.failures import delivered
+from kcompact.cli.delivery import deliver
 from kcompact.cli.option_types import Key, NamedFile
 from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
+    from kcompact.cli.output.printer import Printer
     from kcompact.notes import Note
     from kcompact.plan.selection import Selection
     from kcompact.questions.search.keys import SearchedKey
@@ -93,22 +95,18 @@ def command(
         memory_bytes=options.batch_memory(memory_bytes),
     )
 
-    def show() -> None:
-        if as_json:
-            streams.echo(SEARCH.text(notes=notes, statement=statement))
-        else:
-            _print(statement, is_verbose=is_verbose)
-
-    return delivered(show, only_reads=True) or statement.exit_code
+    content = {"notes": notes, "statement": statement}
+    show = partial(_show, statement)
+    return deliver(SEARCH, lambda: content, show, as_json=as_json, verbose=is_verbose) or statement.exit_code
 
 
-def _print(statement: Statement, *, is_verbose: bool) -> None:
+def _show(statement: Statement, printer: Printer) -> None:
     """Print the statement. In a file or a pipe it is complete, and its last line has the digest of all lines above."""
     from kcompact.cli.output.printer import Printer
     from kcompact.views.searches import search_parts
 
-    if Printer().is_terminal:
-        Printer().parts(search_parts(statement, is_complete=is_verbose))
+    if printer.is_terminal:
+        printer.parts(search_parts(statement, is_complete=printer.is_verbose))
         return
     text = io.StringIO()
     Printer(text).parts(search_parts(statement, is_complete=True))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcompact.cli.json.fields import (
     BOOLEAN,
@@ -35,12 +35,9 @@ from kcompact.plan.conditions import Verdict
 from kcompact.plan.explanation import SettingsComparison, Totals, total
 from kcompact.plan.forecast import How
 from kcompact.plan.verdict import ConditionName
-from kcompact.plan.walk import PlannedPartition
 
 if TYPE_CHECKING:
-    from kcompact.clean.held_back import HeldBack
     from kcompact.config.settings import Override
-    from kcompact.plan.explanation import Explanation
 
 WITH_EXPLAIN = "with `--explain`"
 WITH_COMPARE = "with `--compare`"
@@ -282,13 +279,8 @@ COMPARISONS = Shape(
 # The document
 
 
-class PlanEntry(NamedTuple):
-    """A partition, and what was asked about it: None without a plan."""
-
-    planned: PlannedPartition
-    explain: Explanation | None
-    compare: SettingsComparison | None
-    held_back: HeldBack | None
+def _detail(name: str) -> Callable[[Any], Any]:
+    return lambda answer: getattr(answer.found, name, None)
 
 
 PLAN = Document(
@@ -300,21 +292,24 @@ PLAN = Document(
         list_of(
             Shape(
                 "partition",
-                ENTRY.within("planned"),
-                REPLICAS.within("planned"),
+                ENTRY,
+                REPLICAS,
                 Field(
                     "held_back_at_most",
                     nullable(HELD_BACK),
                     "what the cleaning holds back at most; null if no replica lags, if the partition is not to be "
                     "cleaned, and where damage prevents the counting",
-                    "held_back",
+                    _detail("held_back"),
                     given=WITH_REPLICA,
                 ),
-                Field("explain", nullable(EXPLANATION), "null without a plan", given=WITH_EXPLAIN),
+                Field(
+                    "explain", nullable(EXPLANATION), "null without a plan", _detail("explanation"), given=WITH_EXPLAIN
+                ),
                 Field(
                     "compare",
                     nullable(COMPARISON),
                     "null without a plan, and of the metadata log",
+                    _detail("comparison"),
                     given=WITH_COMPARE,
                 ),
             )

@@ -125,7 +125,8 @@ def test_one_number_of_several_that_no_partition_has(log_dir: Path) -> None:
 
 def test_a_part_is_not_called_the_whole(log_dir: Path, tmp_path: Path) -> None:
     sound = tmp_path / "logs"
-    healthy(sound)
+    for number in (0, 1):
+        healthy(sound, f"log name=orders-{number} hw=2 checkpoint=1\n0: a=1\n1: b=2\n")
     known = ("--broker-config", tmp_path / "server.properties", "--topic-configs", tmp_path / TOPICS, "--now", NOW)
     whole, part = (kcompact("doctor", "-q", *known, *chosen, sound) for chosen in ((), ("--partition", "0")))
     named = kcompact("doctor", "-q", *known, sound / "orders-0")
@@ -133,6 +134,8 @@ def test_a_part_is_not_called_the_whole(log_dir: Path, tmp_path: Path) -> None:
     assert "other partitions were not read" not in whole.out
     assert "other partitions were not read" in part.out
     assert "other partitions were not read" in named.out
+    every = kcompact("doctor", "-q", *known, "--topic", "orders", sound)
+    assert every.out == whole.out
     both = [log_dir, log_dir.with_name("others")]
     answers = [kcompact("compare", "--before-start", *chosen, *both).out for chosen in ((), ("--partition", "0"))]
     assert "nothing speaks against a start" in answers[0]
