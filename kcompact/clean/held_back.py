@@ -14,9 +14,9 @@ from kcompact.format.batch import Header, read_records
 from kcompact.log.batch_headers import headers
 from kcompact.log.segment_reader import batches
 from kcompact.log.segments import Segment
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import counted, shown, some_of
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 
@@ -32,7 +32,7 @@ class HeldBack:
         """Return what was held back among the counted records."""
         return cls(tombstones=counts.held_tombstones, markers=counts.held_markers)
 
-    def note(self, code: NoteCode, plan: CleanPlan) -> Note:
+    def note(self, code: RemarkCode, plan: CleanPlan) -> Note:
         """Return the note of this code about them."""
         return Note.of(
             code,

@@ -25,12 +25,12 @@ from kcompact.errors import (
     RefusedError,
     UnfinishedCopyError,
 )
-from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.discovery import canonical
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.verdict import Reason
 from kcompact.readable import shell_word
+from kcompact.remarks import RemarkCode
 from kcompact.stages.executor import Executor, Whole
 from kcompact.swap.copy import BucketOutput, Output, OutputPart, output_at
 from kcompact.swap.copy.marker import MARKER, FinishedDirectory
@@ -99,7 +99,7 @@ def is_left_as_it_is(plan: CleanPlan) -> bool:
     These are Kafka's internal topics, topics of unknown policy that the cluster does not have, and partitions that are
     being moved. Not a topic with tiered storage: the brokers of both copies would delete the same remote segments.
     """
-    is_stray = any(note.code is NoteCode.STRAY_REPLICA for note in plan.log.notes)
+    is_stray = any(note.code is RemarkCode.STRAY_REPLICA for note in plan.log.notes)
     is_set_apart = plan.reason in (Reason.INTERNAL, Reason.PAUSED_BY_MOVE)
     return is_set_apart or (is_stray and plan.reason is Reason.POLICY_UNKNOWN)
 

@@ -17,7 +17,7 @@ from kcompact.engine.spark.master import check_master
 from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.host.access import user_name
 from kcompact.host.machine import available_cores, most_at_once
-from kcompact.notes import Note, NoteCode
+from kcompact.remarks import Note, RemarkCode
 from kcompact.stages.executor import Executor, Progress
 from kcompact.stages.sizing import TASK_BYTES
 from kcompact.values import dataclass
@@ -229,7 +229,7 @@ class Engine:
 
         with self._start.context() as context, queue_of(context) as tasks:
             if self._start.is_first:
-                note(Note.of(NoteCode.SPARK_START_PREPARED))
+                note(Note.of(RemarkCode.SPARK_START_PREPARED))
             # A larger one alone would take longer in one task than the whole round should.
             whole_bytes = min(TASK_BYTES, max(SMALL_BYTES, self._bytes_to_read // tasks.slots))
             if self.copies_in_tasks:

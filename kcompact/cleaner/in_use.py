@@ -22,8 +22,8 @@ from kcompact.host.other_processes import FileUse, Inode, OpenFiles
 from kcompact.log.directory import PerLogDir, is_running
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LOCK_NAME, LogDirLock, holder_in_words, is_locked, log_dir_lock
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import some_of
+from kcompact.remarks import Note, RemarkCode
 from kcompact.swap.checkpoint import remove_unfinished_checkpoint
 
 _INDEXES = (Suffix.INDEX, Suffix.TIME_INDEX, Suffix.TXN_INDEX)
@@ -85,16 +85,16 @@ class UseCheck:
     def notes(self) -> list[Note]:
         """A note for each process, and one on what could not be looked at."""
         notes = [
-            Note.of(NoteCode.OPEN_IN_BROKER, command=use.command, pid=use.pid, names=some_of(names, at_most=1))
+            Note.of(RemarkCode.OPEN_IN_BROKER, command=use.command, pid=use.pid, names=some_of(names, at_most=1))
             for use, names in self._brokers.items()
         ]
         if self._changes:
             notes += [
-                Note.of(NoteCode.READ_BY_PROCESS, command=use.command, pid=use.pid, names=some_of(names, at_most=1))
+                Note.of(RemarkCode.READ_BY_PROCESS, command=use.command, pid=use.pid, names=some_of(names, at_most=1))
                 for use, names in self._readers.items()
             ]
         if self._unseen and not self._only_notes:
-            notes.append(Note.of(NoteCode.UNSEEN_PROCESSES, unseen=" and ".join(self._unseen)))
+            notes.append(Note.of(RemarkCode.UNSEEN_PROCESSES, unseen=" and ".join(self._unseen)))
         return notes
 
 
@@ -153,5 +153,5 @@ class Locks(PerLogDir[LogDirLock | None]):
                 if is_running(log_dir):
                     return None
                 raise held
-            self.notes.append(Note.of(NoteCode.LOCK_HELD, problem=str(held).splitlines()[0]))
+            self.notes.append(Note.of(RemarkCode.LOCK_HELD, problem=str(held).splitlines()[0]))
         return None

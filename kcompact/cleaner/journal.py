@@ -29,9 +29,9 @@ from kcompact.host.user_directories import state_directory
 from kcompact.log.directory import log_dir_around, partition_by_name
 from kcompact.log.files import open_regular
 from kcompact.log.segments import Segment
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, limit_of
+from kcompact.remarks import Note, RemarkCode
 from kcompact.swap.recovery.end import RecoveryReport
 from kcompact.wording import worded
 
@@ -260,7 +260,7 @@ def _done(result: CleanResult) -> dict[str, Any]:
 
 
 def _incomplete(directory: Path, why: str) -> tuple[Note, ...]:
-    return (Note.of(NoteCode.JOURNAL_INCOMPLETE, name=directory.name, why=why),) if why else ()
+    return (Note.of(RemarkCode.JOURNAL_INCOMPLETE, name=directory.name, why=why),) if why else ()
 
 
 def _expired(due: ExpiredSegment) -> dict[str, int]:

@@ -11,9 +11,9 @@ from kcompact.clean.held_back import HeldBack
 from kcompact.clean.job import CleanerStats
 from kcompact.errors import CleaningAbortedError, KcompactError
 from kcompact.exit_codes import gravest_exit_code
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.walk import PlannedPartition
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class CleanResult:
         """The note on what the cleaning has held back, if a replica lags."""
         if self.held_back is None or not self.plan.lagging_replicas:
             return ()
-        return (self.held_back.note(NoteCode.HELD_BACK, self.plan),)
+        return (self.held_back.note(RemarkCode.HELD_BACK, self.plan),)
 
     def __str__(self) -> str:
         if self.end_offset is None:

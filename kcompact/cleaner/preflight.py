@@ -17,9 +17,9 @@ from kcompact.host.disk import Disk, Storage
 from kcompact.log.directory import PartitionLog
 from kcompact.log.lock import LogDirLock, require_lockable
 from kcompact.log.small_files import small_file_problems
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import ExpiredSegment, due_now
+from kcompact.remarks import Note, RemarkCode
 from kcompact.swap.attributes import require_same_owners
 from kcompact.swap.checkpoint import require_checkpoint
 from kcompact.swap.open_directory import OpenDirectory
@@ -127,9 +127,9 @@ def storage_notes(directories: Iterable[Path]) -> Iterator[Note]:
     for directory in directories:
         storage = Storage.of(directory)
         if storage.is_overlay:
-            yield Note.of(NoteCode.OVERLAY_STORAGE, path=directory, kind=storage.kind)
+            yield Note.of(RemarkCode.OVERLAY_STORAGE, path=directory, kind=storage.kind)
         elif storage.is_shared:
-            yield Note.of(NoteCode.SHARED_STORAGE, path=directory, kind=storage.kind)
+            yield Note.of(RemarkCode.SHARED_STORAGE, path=directory, kind=storage.kind)
 
 
 def _renamed(plan: CleanPlan) -> Iterator[str]:

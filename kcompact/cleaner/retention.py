@@ -19,7 +19,6 @@ from kcompact.errors import CorruptIndexError
 from kcompact.format.names import Suffix
 from kcompact.log.directory import PartitionLog, read_again
 from kcompact.log.lock import LogDirLock
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import (
     ExpiredSegment,
@@ -29,6 +28,7 @@ from kcompact.plan.deletion import (
     reason_to_roll,
     younger_record_ms,
 )
+from kcompact.remarks import Note, RemarkCode
 from kcompact.swap.deletion import remove_segment, start_leader_epochs_at
 from kcompact.swap.open_directory import OpenDirectory
 
@@ -60,7 +60,7 @@ def notes_on_active(plan: CleanPlan, log: PartitionLog, options: CleanOptions) -
     if reason is None:
         return ()
     name, offset = log.directory.name, log.active_segment.base_offset
-    return (Note.of(NoteCode.ACTIVE_SEGMENT_EXPIRED, name=name, offset=offset, limit=reason),)
+    return (Note.of(RemarkCode.ACTIVE_SEGMENT_EXPIRED, name=name, offset=offset, limit=reason),)
 
 
 def make_space(plan: CleanPlan, lock: LogDirLock | None, options: CleanOptions) -> tuple[ExpiredSegment, ...]:

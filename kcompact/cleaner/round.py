@@ -50,7 +50,6 @@ from kcompact.log.directory import LogDir, read_again
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import require_local
 from kcompact.log.unchanged_reading import damage_only_if_unchanged, read_unchanged
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.deletion import due_now
 from kcompact.plan.discovery import canonical, find_partitions, source_path
 from kcompact.plan.options import PlanOptions
@@ -65,6 +64,7 @@ from kcompact.plan.setting_notes import broker_file_notes, setting_doubts
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import Planner, in_turns, named_partitions, walk_partitions
 from kcompact.readable import shown
+from kcompact.remarks import Note, RemarkCode
 from kcompact.stages.executor import Executor, Progress, RoundProgress
 from kcompact.swap.copy import Output
 from kcompact.swap.kept.links import KeptDirectory
@@ -448,11 +448,11 @@ def _log_dirs_to_change(outcomes: Sequence[PartitionOutcome], options: CleanOpti
 def _keep_note(keep: KeptDirectory, outcomes: Sequence[PartitionOutcome]) -> Note:
     if any(each.is_eligible for each in outcomes):
         return keep.note
-    return Note.of(NoteCode.KEEPS_NOTHING, path=shown(keep.path))
+    return Note.of(RemarkCode.KEEPS_NOTHING, path=shown(keep.path))
 
 
 def _removed_note(path: Path) -> Note:
-    return Note.of(NoteCode.LEFT_FILES_REMOVED, path=shown(path))
+    return Note.of(RemarkCode.LEFT_FILES_REMOVED, path=shown(path))
 
 
 def _planned(
@@ -503,7 +503,7 @@ def _planned(
             plan = planner.plan(directory)
         look([file for segment in plan.log.segments for file in segment.files])
         notes = [*plan.log.notes, *(() if report is None else report.notes)]
-        notes += [] if plan.log.log_dir.is_log_dir else [Note.of(NoteCode.COMPLETE_COPY)]
+        notes += [] if plan.log.log_dir.is_log_dir else [Note.of(RemarkCode.COMPLETE_COPY)]
         return PartitionOutcome.of(replace(plan, log=replace(plan.log, notes=tuple(notes))))
 
     outcomes = walk_partitions(directories, visit, PartitionOutcome.failed)

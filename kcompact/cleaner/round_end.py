@@ -20,8 +20,8 @@ from kcompact.failures import as_failure
 from kcompact.format.names import Suffix
 from kcompact.host.machine import most_at_once
 from kcompact.log.files import FileIdentity
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.remarks import Note, RemarkCode
 from kcompact.swap import round_end
 from kcompact.swap.replace import require_unchanged
 from kcompact.swap.round_end import Ended, Ending, Present
@@ -87,7 +87,7 @@ def _result(partition: SwappedPartition, found: Ended) -> CleanResult:
 def _with_what_stays(partition: SwappedPartition, result: CleanResult, found: Ended) -> CleanResult:
     if isinstance(found.stays, StorageError | NotEnoughSpaceError):
         why = str(found.stays).splitlines()[0]
-        note = Note.of(NoteCode.STAGING_STAYS, path=partition.directory.path / partition.staging, why=why)
+        note = Note.of(RemarkCode.STAGING_STAYS, path=partition.directory.path / partition.staging, why=why)
         return replace(result, notes=(*result.notes, note))
     return result if found.stays is None else replace(result, stopped_by=as_failure(found.stays))
 

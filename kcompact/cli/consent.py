@@ -15,10 +15,10 @@ from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.outcome import PartitionOutcome
 from kcompact.cli.output import streams
 from kcompact.errors import RefusedError
-from kcompact.notes import Note
 from kcompact.plan.discovery import LeftOut
 from kcompact.plan.setting_notes import decided_for_all
 from kcompact.plan.totals import deleted_by_retention
+from kcompact.remarks import Note
 from kcompact.views.sentences import amount_of
 
 if TYPE_CHECKING:

@@ -31,12 +31,12 @@ from kcompact.log.offset_index import position_near
 from kcompact.log.past_damage import LeftOutParts, Unreadable, readable_batches
 from kcompact.log.records import RecordRun, record_parts
 from kcompact.log.unchanged_reading import read_unchanged
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.partition import advise_recovery
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.walk import Answer
 from kcompact.questions.contents import file_size
 from kcompact.readable import counted, shown
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _list_logs(
         return codes
     problem = listing.chosen.contradiction() if listing.chosen else ""
     if problem:
-        streams.tell_notes([Note.of(NoteCode.NO_RECORD_CAN_MATCH, problem=problem)])
+        streams.tell_notes([Note.of(RemarkCode.NO_RECORD_CAN_MATCH, problem=problem)])
         logs = []
     lister = _Lister(listing, logs, options)
     with lister.opened():
@@ -476,11 +476,11 @@ class _Lister:
         found = self._notes_on_nothing() if self._listing.is_filtered and not self._listed else []
         if self._unsure_outcomes is not None:
             problem = str(self._unsure_outcomes).partition("\n")[0]
-            found.append(Note.of(NoteCode.UNSURE_TRANSACTIONS, problem=problem))
+            found.append(Note.of(RemarkCode.UNSURE_TRANSACTIONS, problem=problem))
         if self._decoder is not None:
             found += self._decoder.notes()
         if self._listing.layout == "table" and self._left == 0:
-            found.append(Note.of(NoteCode.MORE_RECORDS))
+            found.append(Note.of(RemarkCode.MORE_RECORDS))
         return found + (self._notes_on_coordinators() if self._listing.decode else [])
 
     def _notes_on_nothing(self) -> list[Note]:
@@ -497,7 +497,7 @@ class _Lister:
                 reasons.append(f"the log {shown(directory.name)} ends at offset {end_offset}")
         why = "".join(f": {reason}" for reason in reasons[:1])
         that = "that could be read " if self._is_incomplete else ""
-        return [Note.of(NoteCode.NO_RECORD_MATCHES, that=that, why=why)]
+        return [Note.of(RemarkCode.NO_RECORD_MATCHES, that=that, why=why)]
 
     def _notes_on_coordinators(self) -> list[Note]:
         from kcompact.cli.output.decoding import DECODED_TOPICS
@@ -505,7 +505,7 @@ class _Lister:
         if not self._coordinator_decoders:
             topics = ", ".join(sorted(DECODED_TOPICS))
             why = f"no log is in a partition directory of {topics}"
-            return [Note.of(NoteCode.UNUSED_SETTING, setting="--decode", why=why)]
+            return [Note.of(RemarkCode.UNUSED_SETTING, setting="--decode", why=why)]
         decoders = self._coordinator_decoders
         failed = sum(decoder.failed for decoder in decoders.values())
         if not failed:
@@ -513,7 +513,7 @@ class _Lister:
         label, first = next((label, each.first_failure) for label, each in decoders.items() if each.failed)
         are = "is" if failed == 1 else "are"
         records = counted(failed, "record")
-        return [Note.of(NoteCode.RECORD_NOT_DECODED, records=records, are=are, log=label, first=first)]
+        return [Note.of(RemarkCode.RECORD_NOT_DECODED, records=records, are=are, log=label, first=first)]
 
 
 def _read_latest(directory: Path, planner: Planner, *, memory_bytes: int | None, progress: Progress) -> LatestRecords:

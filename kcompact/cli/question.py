@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.output.printer import Printer
     from kcompact.config.settings import Override
-    from kcompact.notes import Note
     from kcompact.plan.clean_plan import CleanPlan
+    from kcompact.remarks import Note
     from kcompact.stages.fold import Fold
 
 Read = Callable[[Answer[Any], LogDir], Answer[Found]]

@@ -28,8 +28,8 @@ from kcompact.config.metadata_log import METADATA_VERSION, ClusterMetadata
 from kcompact.errors import RefusedError, UnsupportedError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties
 from kcompact.log.files import files_in
-from kcompact.notes import Note, NoteCode
 from kcompact.release import KAFKA_3_9, METADATA_LEVELS, NEWEST, OLDER, Release, ReleaseSource, release_of
+from kcompact.remarks import Note, RemarkCode
 
 TRANSACTION_VERSION = "transaction.version"
 _GREATEST_LEVELS = {METADATA_VERSION: METADATA_LEVELS[NEWEST.name], TRANSACTION_VERSION: 2}
@@ -47,9 +47,9 @@ class KnownRelease(NamedTuple):
     def notes(self) -> Iterator[Note]:
         """What a user should know of the rules."""
         if self.release == OLDER:
-            yield Note.of(NoteCode.OLDER_RELEASE, rules=OLDER.name)
+            yield Note.of(RemarkCode.OLDER_RELEASE, rules=OLDER.name)
         elif self.release == KAFKA_3_9 and self.source is not ReleaseSource.OPTION:
-            yield Note.of(NoteCode.UNKNOWN_PATCH_RELEASE, repaired=KAFKA_3_9.version)
+            yield Note.of(RemarkCode.UNKNOWN_PATCH_RELEASE, repaired=KAFKA_3_9.version)
 
 
 UNKNOWN_RELEASE = KnownRelease(NEWEST, ReleaseSource.NEWEST)

@@ -73,7 +73,7 @@ from kcompact.format.properties import (
 from kcompact.format.text_lines import parse_digits
 from kcompact.log.files import Files, LogFile, files_in
 from kcompact.log.segment_reader import WINDOW_BYTES, batches
-from kcompact.notes import Note, NoteCode
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
@@ -164,7 +164,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         try:
             state = _read_snapshot(beside.file(BOOTSTRAP_CHECKPOINT))
         except CorruptDataError as problem:
-            notes.append(Note.of(NoteCode.METADATA_NOT_USED, name=BOOTSTRAP_CHECKPOINT, problem=problem.problem))
+            notes.append(Note.of(RemarkCode.METADATA_NOT_USED, name=BOOTSTRAP_CHECKPOINT, problem=problem.problem))
     if bases and bases[0] > start:
         raise damage or CorruptDataError(
             file=directory / log_name(bases[0]),
@@ -177,7 +177,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         raise damage
     if state.unknown_records:
         records = readable.counted(state.unknown_records, "record")
-        notes.append(Note.of(NoteCode.UNKNOWN_METADATA_RECORDS, records=records, first=state.first_unknown))
+        notes.append(Note.of(RemarkCode.UNKNOWN_METADATA_RECORDS, records=records, first=state.first_unknown))
     return ClusterMetadata(
         directory=directory,
         topics=state.topics(),
@@ -343,7 +343,7 @@ def _newest_state(
         except CorruptDataError as problem:
             damage = damage or problem
             name = f"metadata snapshot {snapshot}"
-            notes.append(Note.of(NoteCode.METADATA_NOT_USED, name=name, problem=problem.problem))
+            notes.append(Note.of(RemarkCode.METADATA_NOT_USED, name=name, problem=problem.problem))
     return _State(), None, damage
 
 
@@ -436,7 +436,7 @@ def _replay_log(
                 case _:
                     _apply(state, decoded, record, batch, file)
     if transaction is not None:
-        notes.append(Note.of(NoteCode.OPEN_METADATA_TRANSACTION, offset=transaction_offset))
+        notes.append(Note.of(RemarkCode.OPEN_METADATA_TRANSACTION, offset=transaction_offset))
     return end_offset
 
 
@@ -480,7 +480,7 @@ def _log_batches(
         except CorruptBatchError as problem:
             if not tolerate_torn_end or base != bases[-1] or not _is_torn(file, position):
                 raise
-            notes.append(Note.of(NoteCode.TORN_METADATA_LOG, log=file.name, position=position))
+            notes.append(Note.of(RemarkCode.TORN_METADATA_LOG, log=file.name, position=position))
 
 
 def _is_torn(file: LogFile, position: int) -> bool:

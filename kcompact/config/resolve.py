@@ -44,8 +44,8 @@ from kcompact.errors import (
     storage_errors,
 )
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, DirectoryKind, TopicPartition, parse_directory
-from kcompact.notes import Note, NoteCode
 from kcompact.release import Release, ReleaseSource
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class _Resolver:
             if config.compacts:
                 notes += known.notes
                 if not config.log_cleaner_enable:
-                    notes.append(Note.of(NoteCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
+                    notes.append(Note.of(RemarkCode.CLEANER_DISABLED, setting=CLEANER_ENABLE))
             return Configured(config=config, notes=tuple(notes), moves=moves)
         except ConfigError:
             raise
@@ -194,7 +194,7 @@ class _Resolver:
         given = self._given
         if given is None or given.origin is None or (stored := _other_node_id(broker, given)) is None:
             return []
-        return [Note.of(NoteCode.OTHER_BROKER, file=given.origin, node_id=given.node_id, stored_id=stored)]
+        return [Note.of(RemarkCode.OTHER_BROKER, file=given.origin, node_id=given.node_id, stored_id=stored)]
 
     def _release_of(self, log_dir: Path) -> KnownRelease:
         """Return the release whose rules hold, and how it is known. Raises UnsupportedError, StorageError."""
@@ -244,7 +244,7 @@ class _Resolver:
             if found := live.topics.get(topic):
                 _require_same_topic(directory, partition, found, live.address)
                 return found
-            code = NoteCode.HIDDEN_SETTINGS if topic in live.hidden else NoteCode.UNKNOWN_TO_CLUSTER
+            code = RemarkCode.HIDDEN_SETTINGS if topic in live.hidden else RemarkCode.UNKNOWN_TO_CLUSTER
             notes.append(Note.of(code, address=live.address))
         if found := self._topic_configs.get(topic):
             _require_same_topic(directory, partition, found, "--topic-configs")
@@ -262,14 +262,14 @@ class _Resolver:
             if self._live is not None and partition.topic in self._live.hidden:
                 raise _not_authorized(self._live.address)
             if self._live is not None:
-                notes.append(Note.of(NoteCode.STRAY_REPLICA, why="the topic is not in the cluster metadata"))
+                notes.append(Note.of(RemarkCode.STRAY_REPLICA, why="the topic is not in the cluster metadata"))
             return self._unknown(broker.why_no_metadata)
         notes += broker.metadata.notes
         is_stray = self._note_if_stray(directory, partition, notes)
         topic = broker.metadata.topics.get(partition.topic)
         if topic is None:
             if not is_stray:
-                notes.append(Note.of(NoteCode.OTHER_TOPIC_ID))
+                notes.append(Note.of(RemarkCode.OTHER_TOPIC_ID))
             return self._unknown("the cluster metadata does not have them")
         return TopicOverrides(values=topic.overrides, origin=ORIGIN, topic_id=topic.topic_id)
 
@@ -293,11 +293,11 @@ class _Resolver:
         if topic is not None and topic_id is None:
             known_id = topic.topic_id
             if why_stray(broker.metadata, known_id, partition, node_id=broker.node_id) is None:
-                notes.append(Note.of(NoteCode.MISSING_TOPIC_ID, topic_id=known_id))
+                notes.append(Note.of(RemarkCode.MISSING_TOPIC_ID, topic_id=known_id))
                 return True
         why = why_stray(broker.metadata, topic_id, partition, node_id=broker.node_id)
         if why is not None:
-            notes.append(Note.of(NoteCode.STRAY_REPLICA, why=why))
+            notes.append(Note.of(RemarkCode.STRAY_REPLICA, why=why))
         return why is not None
 
     def _note_metadata_not_used(self, broker: Broker, topic: str, found: TopicOverrides, notes: list[Note]) -> None:
@@ -312,7 +312,7 @@ class _Resolver:
             why = broker.why_no_metadata if broker.problem is None else str(broker.problem).splitlines()[0]
             why += ". So its dynamic settings are unknown, and limits of retention that topics do not have of their own"
         if why:
-            notes.append(Note.of(NoteCode.METADATA_NOT_USED, name="the metadata log of the broker", problem=why))
+            notes.append(Note.of(RemarkCode.METADATA_NOT_USED, name="the metadata log of the broker", problem=why))
 
     def _unknown(self, why: str) -> TopicOverrides:
         return replace(UNKNOWN_OVERRIDES, why=f"not in --topic-configs, and {why}" if self._topic_configs else why)
@@ -333,7 +333,7 @@ class _Resolver:
             why = "the broker of this directory is unknown" if node_id is None else f"broker {node_id} is not up"
             if node_id in live.hidden_brokers:
                 why = f"this user may not read the settings of broker {node_id} (DescribeConfigs on the cluster)"
-            notes.append(Note.of(NoteCode.BROKER_NOT_ASKED, why=why))
+            notes.append(Note.of(RemarkCode.BROKER_NOT_ASKED, why=why))
         offline = metadata.broker_configs if metadata else {}
         return live_dynamic_config(
             live, node_id=node_id, fallback=offline.get(node_id) if node_id is not None else None

@@ -3,7 +3,7 @@
 In: log directories and `PlanOptions`. Out: `Finding`s, each with a severity and the next command.
 Imports: `errors`, `host`, `format`, `kernels`, `log`, `config`, `plan`, `inspect`, `engine`, `cleaner`.
 
-    findings     one finding, and the table of all kinds with their severities and next commands
+    findings     one finding; `remarks` has the table of all of them
     examination  examines log directories: calls the checks below, and sorts what they find
     log_dirs     locks, `meta.properties`, checkpoints, disks, owners, modes; log directories that contradict each other
     names        directories and files with names that a broker refuses, removes or moves aside

@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from kcompact.doctor.broken_batches import broken_end, raw_batches, unreadable_wrapper
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.errors import CorruptBatchError
 from kcompact.format import index
 from kcompact.format.names import MAX_OFFSET, Suffix
@@ -32,6 +32,7 @@ from kcompact.log.files import LogFile, OpenFile
 from kcompact.log.index_files import MAX_ENTRIES_BYTES, last_time_slot
 from kcompact.log.segments import Segment
 from kcompact.readable import counted
+from kcompact.remarks import RemarkCode
 
 _WARM_SLOTS = 8192 // index.OFFSET_ENTRY_BYTES
 """A look-up begins with so many slots at the end of an index. Rule: `AbstractIndex.warmEntries`."""
@@ -63,7 +64,7 @@ def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Findi
             f"leads to wrong places: of {counted(len(positions), 'batch', 'batches')} a consumer that asks for one "
             f"does not find {len(hidden)}, the first at offset {hidden[0]}"
         )
-        yield finding(kind=FindingKind.HIDDEN_RECORDS, offset=hidden[0], problem=problem)
+        yield finding(code=RemarkCode.HIDDEN_RECORDS, offset=hidden[0], problem=problem)
     if is_last:
         yield from _end_findings(log, segment, slots, end_offset)
 
@@ -88,7 +89,7 @@ def unstable_findings(log: PartitionLog, offset: int, memory_bytes: int) -> Iter
             exception = unreadable_wrapper(opened, batch, file, memory_bytes)
             if exception:
                 yield Finding(
-                    kind=FindingKind.UNLOADABLE_SEGMENT,
+                    code=RemarkCode.UNLOADABLE_SEGMENT,
                     directory=log.directory,
                     file=file.path,
                     position=batch.position,
@@ -101,7 +102,7 @@ def unstable_findings(log: PartitionLog, offset: int, memory_bytes: int) -> Iter
                 found = batch
                 break
     broken = broken_end(file, position, end_position=None if found is None else found.position)
-    if broken is not None and broken.kind is FindingKind.UNLOADABLE_SEGMENT:
+    if broken is not None and broken.code is RemarkCode.UNLOADABLE_SEGMENT:
         yield replace(broken, problem=f"{broken.problem}. {looks}")
 
 
@@ -137,7 +138,7 @@ def _lost_end(
     offset = next((each for each in offsets if end_offset <= each < limit), None)
     if offset is not None:
         yield Finding(
-            kind=FindingKind.LOST_END,
+            code=RemarkCode.LOST_END,
             directory=log.directory,
             file=log.file(segment.log_name).path.with_suffix(suffix),
             offset=end_offset,
@@ -189,7 +190,7 @@ def _end_findings(log: PartitionLog, segment: Segment, slots: Sequence[Slot], en
     last = slots[-1][0] if slots else 0
     position = _looked_up(slots, last)
     broken = broken_end(file, position)
-    if broken is not None and broken.kind is FindingKind.UNLOADABLE_SEGMENT:
+    if broken is not None and broken.code is RemarkCode.UNLOADABLE_SEGMENT:
         yield broken
         return
     with file.open() as opened:
@@ -200,7 +201,7 @@ def _end_findings(log: PartitionLog, segment: Segment, slots: Sequence[Slot], en
             f"its last entry leads a broker to offset {end} as the end of the log, which is {end_offset}: it appends "
             "there, and what it appends is not found, or hides what is there"
         )
-        yield finding(kind=FindingKind.LOST_END, offset=min(end, end_offset), problem=problem)
+        yield finding(code=RemarkCode.LOST_END, offset=min(end, end_offset), problem=problem)
     elif segment.base_offset + last >= end_offset and last > 0:
         yield _unwritable(file.with_suffix(Suffix.INDEX), segment.base_offset + last, end_offset)
 
@@ -249,7 +250,7 @@ def too_large_index_findings(log: PartitionLog, segment_index_bytes: int) -> Ite
     for suffix, (size_bytes, entry_bytes) in sizes.items():
         if segment.has(suffix) and size_bytes > segment_index_bytes // entry_bytes * entry_bytes:
             yield Finding(
-                kind=FindingKind.UNLOADABLE_SEGMENT,
+                code=RemarkCode.UNLOADABLE_SEGMENT,
                 directory=log.directory,
                 file=log.file(segment.log_name).path.with_suffix(suffix),
                 problem=f"has {size_bytes:,} bytes, and segment.index.bytes is {segment_index_bytes:,}: a broker that "
@@ -260,7 +261,7 @@ def too_large_index_findings(log: PartitionLog, segment_index_bytes: int) -> Ite
 
 def _unwritable(file: LogFile, offset: int, end_offset: int) -> Finding:
     return Finding(
-        kind=FindingKind.UNWRITABLE_INDEX,
+        code=RemarkCode.UNWRITABLE_INDEX,
         directory=file.files.directory,
         file=file.path,
         offset=offset,

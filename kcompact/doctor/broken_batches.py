@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.batch import HEADER_BYTES, Batch, read_header, read_records
 from kcompact.format.names import Suffix, Temporary, TopicPartition
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, OpenFile
+from kcompact.remarks import RemarkCode
 
 UP_TO_MAGIC_BYTES = 17
 OVERHEAD_BYTES = 12
@@ -69,7 +70,7 @@ def wrong_start(file: LogFile) -> Finding | None:
     if magic >= 0:
         return None
     return Finding(
-        kind=FindingKind.UNLOADABLE_SEGMENT,
+        code=RemarkCode.UNLOADABLE_SEGMENT,
         directory=file.files.directory,
         file=file.path,
         position=0,
@@ -98,7 +99,7 @@ def broken_end(file: LogFile, position: int, *, end_position: int | None = None)
     if position < end - UP_TO_MAGIC_BYTES and (size := struct.unpack_from(">i", prefix, 8)[0]) < LEAST_RECORD_BYTES:
         least = f"smaller than minimum record overhead ({LEAST_RECORD_BYTES})"
         return finding(
-            kind=FindingKind.UNLOADABLE_SEGMENT,
+            code=RemarkCode.UNLOADABLE_SEGMENT,
             problem=f"a batch of {size} bytes: a broker cannot find the end of the log, and ends",
             broker_says=f"Found record size {size} {least} in file {file}",
         )
@@ -106,7 +107,7 @@ def broken_end(file: LogFile, position: int, *, end_position: int | None = None)
         f"{end - position:,} bytes at the end are no whole batch: a broker appends after them, and consumers do not "
         "get past them"
     )
-    return finding(kind=FindingKind.TORN_END, problem=problem)
+    return finding(code=RemarkCode.TORN_END, problem=problem)
 
 
 def torn_closed_end(file: LogFile, position: int, offsets: range) -> Finding | None:
@@ -125,7 +126,7 @@ def torn_closed_end(file: LogFile, position: int, offsets: range) -> Finding | N
     if not is_batch or OVERHEAD_BYTES + size <= left_bytes:
         return None
     return Finding(
-        kind=FindingKind.TORN_END,
+        code=RemarkCode.TORN_END,
         directory=file.files.directory,
         file=file.path,
         position=position,
@@ -140,7 +141,7 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
     for name in log.leftovers:
         if name.endswith(f"{Suffix.LOG}{Temporary.SWAP}"):
             found = broken_end(log.file(name), 0)
-            if found is not None and found.kind is FindingKind.UNLOADABLE_SEGMENT:
+            if found is not None and found.code is RemarkCode.UNLOADABLE_SEGMENT:
                 yield found
 
 
@@ -170,7 +171,7 @@ def uncleanable_batches(file: LogFile, partition: TopicPartition, *, memory_byte
                 exception = _wrong_records(opened.read(size_bytes, position), file, position, memory_bytes)
             if exception:
                 yield Finding(
-                    kind=FindingKind.UNCLEANABLE_BATCH,
+                    code=RemarkCode.UNCLEANABLE_BATCH,
                     directory=file.files.directory,
                     file=file.path,
                     position=position,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcompact.doctor.believed_index import end_look_up, offset_index_findings, time_index_findings, unstable_findings
 from kcompact.doctor.broken_batches import broken_end, torn_closed_end, uncleanable_batches, wrong_start
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.errors import (
     CorruptBatchError,
     CorruptDataError,
@@ -39,6 +39,7 @@ from kcompact.plan.clean_plan import CleanPlan
 from kcompact.questions.verify import findings as inspected
 from kcompact.questions.verify.log import verify_log
 from kcompact.release import Release
+from kcompact.remarks import RemarkCode
 from kcompact.values import dataclass
 
 Look = Callable[[PartitionLog, Segment], Iterator[Finding]]
@@ -193,19 +194,19 @@ def bad_transaction_index(problem: KcompactError, release: Release) -> Finding |
     if version is None or not release.refuses_txn_version(version):
         return None
     says = "KafkaException: Unexpected aborted transaction version"
-    return replace(of_error(problem, Path()), kind=FindingKind.BAD_TRANSACTION_INDEX, broker_says=says)
+    return replace(of_error(problem, Path()), code=RemarkCode.BAD_TRANSACTION_INDEX, broker_says=says)
 
 
 def of_error(problem: KcompactError, directory: Path) -> Finding:
     """Return an error about a partition as a finding."""
-    kind, says = _kind_of(problem)
+    code, says = _code_of(problem)
     if not isinstance(problem, CorruptDataError):
         text, path = getattr(problem, "problem", None), getattr(problem, "path", None)
         text = text if isinstance(text, str) else str(problem).splitlines()[0]
         file = None if path is None else Path(path)
-        return Finding(kind=kind, directory=directory, file=file, problem=text, broker_says=says)
+        return Finding(code=code, directory=directory, file=file, problem=text, broker_says=says)
     return Finding(
-        kind=kind,
+        code=code,
         directory=Path(problem.file).parent,
         file=Path(problem.file),
         position=problem.position,
@@ -215,32 +216,32 @@ def of_error(problem: KcompactError, directory: Path) -> Finding:
     )
 
 
-def _kind_of(problem: KcompactError) -> tuple[FindingKind, str]:
-    """Return the kind of an error, and what a broker's log says about it."""
+def _code_of(problem: KcompactError) -> tuple[RemarkCode, str]:
+    """Return the code of an error, and what a broker's log says about it."""
     match problem:
         case CorruptBatchError():
-            return FindingKind.DAMAGED_BATCH, ""
+            return RemarkCode.DAMAGED_BATCH, ""
         case CorruptIndexError():
-            return FindingKind.LYING_INDEX, ""
+            return RemarkCode.LYING_INDEX, ""
         case CorruptDataError() if problem.file.endswith(Suffix.SNAPSHOT):
-            return FindingKind.BAD_SNAPSHOT, f"Failed to load producer snapshot from '{problem.file}'"
+            return RemarkCode.BAD_SNAPSHOT, f"Failed to load producer snapshot from '{problem.file}'"
         case CorruptDataError() if problem.file.endswith(LEADER_EPOCH_CHECKPOINT):
-            return FindingKind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.file}"
+            return RemarkCode.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.file}"
         case UnsupportedError() if problem.path.endswith(LEADER_EPOCH_CHECKPOINT):
-            return FindingKind.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.path}"
+            return RemarkCode.BAD_CHECKPOINT, f"Error while reading checkpoint file {problem.path}"
         case CorruptDataError() if problem.file.endswith(PARTITION_METADATA):
             says = f"Error while reading partition metadata file {problem.file}, or: NullPointerException"
-            return FindingKind.BAD_CHECKPOINT, says
+            return RemarkCode.BAD_CHECKPOINT, says
         case CorruptDataError() if problem.file.endswith(LOG_START_OFFSET_CHECKPOINT):
-            return FindingKind.LOG_START_ABOVE_END, "Deleting all segments because logEndOffset"
+            return RemarkCode.LOG_START_ABOVE_END, "Deleting all segments because logEndOffset"
         case CorruptDataError() if problem.file.endswith(Suffix.LOG):
-            return FindingKind.MISSING_LOG, "Found an orphaned index file"
+            return RemarkCode.MISSING_LOG, "Found an orphaned index file"
         case CorruptDataError():
-            return FindingKind.CHECKPOINT_ABOVE_END, ""
+            return RemarkCode.CHECKPOINT_ABOVE_END, ""
         case OtherTopicError():
-            return FindingKind.OTHER_TOPIC, "InconsistentTopicIdException: Tried to assign topic ID"
+            return RemarkCode.OTHER_TOPIC, "InconsistentTopicIdException: Tried to assign topic ID"
         case StaleReplicaError():
-            return FindingKind.STALE_REPLICA, "marked stray and renamed"
+            return RemarkCode.STALE_REPLICA, "marked stray and renamed"
         case StorageError():
-            return FindingKind.UNREADABLE, problem.word
-    return FindingKind.REFUSED, ""
+            return RemarkCode.UNREADABLE, problem.word
+    return RemarkCode.REFUSED, ""

@@ -8,10 +8,11 @@ from dataclasses import replace
 from kcompact.cleaner.cleaning import CleanOptions
 from kcompact.cleaner.partition import clean_partition
 from kcompact.doctor.damage import of_error
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.engine.in_process import InProcess
 from kcompact.errors import KcompactError, RefusedError
 from kcompact.plan.clean_plan import CleanPlan
+from kcompact.remarks import RemarkCode
 
 
 def dry_run_findings(plan: CleanPlan, memory_bytes: int) -> Iterator[Finding]:
@@ -28,5 +29,5 @@ def dry_run_findings(plan: CleanPlan, memory_bytes: int) -> Iterator[Finding]:
     finding = of_error(problem, plan.log.directory)
     if isinstance(problem, RefusedError) and problem.stops_cleaner:
         says = f"Marking its partition ({plan.log.topic_partition}) as uncleanable"
-        finding = replace(finding, kind=FindingKind.UNCLEANABLE_BATCH, broker_says=says)
+        finding = replace(finding, code=RemarkCode.UNCLEANABLE_BATCH, broker_says=says)
     yield finding

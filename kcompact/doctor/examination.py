@@ -13,7 +13,7 @@ from kcompact.config.layers import with_refusals
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured
 from kcompact.doctor.damage import of_error
-from kcompact.doctor.findings import Finding, FindingKind, worst_first
+from kcompact.doctor.findings import Finding, worst_first
 from kcompact.doctor.log_dirs import (
     access_findings,
     checkpoint_findings,
@@ -56,6 +56,7 @@ from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.setting_notes import wrong_name_notes
 from kcompact.plan.walk import Planner, walk_partitions
+from kcompact.remarks import RemarkCode
 
 
 def examine(
@@ -150,10 +151,10 @@ def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:
         for package in kernels.unusable_packages() if reads_all else ():
             problem = f"the machine code cannot call the library of the Python package {package}"
             yield Finding(
-                kind=FindingKind.SLOW_CODEC, directory=log_dir, problem=f"{problem}; install its wheel of PyPI"
+                code=RemarkCode.SLOW_CODEC, directory=log_dir, problem=f"{problem}; install its wheel of PyPI"
             )
     except KernelsUnavailableError as problem:
-        yield Finding(kind=FindingKind.MACHINE_CODE, directory=log_dir, problem=f"machine code: {problem.problem}")
+        yield Finding(code=RemarkCode.MACHINE_CODE, directory=log_dir, problem=f"machine code: {problem.problem}")
 
 
 def _log_dir_findings(

@@ -20,7 +20,7 @@ from kcompact.config.brokers import Broker
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_meta_properties, read_topic_id
 from kcompact.config.server_properties import runs_broker
 from kcompact.doctor.damage import of_error
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.errors import CorruptCheckpointError, CorruptDataError, KcompactError
 from kcompact.format.checkpoint import (
     BROKER_CHECKPOINTS,
@@ -38,6 +38,7 @@ from kcompact.host.other_processes import is_suspended
 from kcompact.log.directory import LogDir, is_log_dir, read_log_dir
 from kcompact.log.files import read_file
 from kcompact.log.lock import LOCK_NAME, holder_in_words, lock_holder
+from kcompact.remarks import RemarkCode
 
 LEAST_FREE_BYTES = 64 << 10
 """With less a broker cannot write its checkpoints, snapshots and indexes."""
@@ -52,10 +53,10 @@ def lock_findings(log_dir: Path) -> Iterator[Finding]:
     who, pid = readable.shown(holder_in_words(log_dir)), max(holder, 0) or None
     if pid is not None and runs_broker(pid) and not is_suspended(pid):
         problem = f"{who} is a running broker: beside it clean only works with --dry-run or --output"
-        yield Finding(kind=FindingKind.RUNNING, directory=log_dir, file=log_dir / LOCK_NAME, problem=problem)
+        yield Finding(code=RemarkCode.RUNNING, directory=log_dir, file=log_dir / LOCK_NAME, problem=problem)
         return
     yield Finding(
-        kind=FindingKind.LOCKED,
+        code=RemarkCode.LOCKED,
         directory=log_dir,
         file=log_dir / LOCK_NAME,
         problem=f"{who} holds the lock: no other broker can start, and clean only works with --output",
@@ -73,17 +74,17 @@ def meta_properties_findings(log_dir: Path) -> tuple[MetaProperties | None, list
         properties = read_meta_properties(log_dir)
     except KcompactError as error:
         problem = error.problem if isinstance(error, CorruptDataError) else str(error).splitlines()[0]
-        return None, [_bad(FindingKind.BAD_META_PROPERTIES, file, str(problem), says)]
+        return None, [_bad(RemarkCode.BAD_META_PROPERTIES, file, str(problem), says)]
     if properties is None:
         problem = "missing: a broker takes this for a directory that was never formatted"
         says = f"No `meta.properties` found in {log_dir}, or: No readable meta.properties files found."
-        return None, [_bad(FindingKind.NO_META_PROPERTIES, file, problem, says)]
+        return None, [_bad(RemarkCode.NO_META_PROPERTIES, file, problem, says)]
     lacking = [
         name
         for name, value in (("node.id", properties.node_id), ("cluster.id", properties.cluster_id))
         if value is None
     ]
-    return properties, [_bad(FindingKind.BAD_META_PROPERTIES, file, f"has no {name}", says) for name in lacking]
+    return properties, [_bad(RemarkCode.BAD_META_PROPERTIES, file, f"has no {name}", says) for name in lacking]
 
 
 def checkpoint_findings(log_dir: Path) -> Iterator[Finding]:
@@ -107,27 +108,27 @@ def checkpoint_findings(log_dir: Path) -> Iterator[Finding]:
             unknown = sorted(entries.keys() - partitions)
             if unknown:
                 some = readable.some_of(list(map(str, unknown)), at_most=_NAMED)
-                yield _bad(FindingKind.UNKNOWN_ENTRY, file, f"names partitions that are not here: {some}", "")
+                yield _bad(RemarkCode.UNKNOWN_ENTRY, file, f"names partitions that are not here: {some}", "")
 
 
 _OF_A_BAD_NUMBER = {
     CLEANER_OFFSET_CHECKPOINT: (
-        FindingKind.CLEANER_ENDS,
+        RemarkCode.CLEANER_ENDS,
         "the thread of the broker's cleaner ends, and nothing is compacted any more",
         "Error due to java.lang.NumberFormatException",
     ),
     RECOVERY_POINT_CHECKPOINT: (
-        FindingKind.IGNORED_CHECKPOINT,
+        RemarkCode.IGNORED_CHECKPOINT,
         "a broker takes 0 for all recovery points",
         "resetting the recovery checkpoint to 0",
     ),
     LOG_START_OFFSET_CHECKPOINT: (
-        FindingKind.IGNORED_CHECKPOINT,
+        RemarkCode.IGNORED_CHECKPOINT,
         "a broker takes the first segment of each log for its start, so records that were deleted may come back",
         "resetting to the base offset of the first segment",
     ),
     REPLICATION_OFFSET_CHECKPOINT: (
-        FindingKind.BAD_CHECKPOINT,
+        RemarkCode.BAD_CHECKPOINT,
         "a broker serves no partition of this directory",
         "due to NumberFormatException",
     ),
@@ -137,7 +138,7 @@ _OF_A_BAD_NUMBER = {
 
 def _bad_checkpoint(file: Path, error: CorruptCheckpointError) -> Finding:
     if not error.has_bad_number:
-        return _bad(FindingKind.BAD_CHECKPOINT, file, error.problem, f"Error while reading checkpoint file {file}")
+        return _bad(RemarkCode.BAD_CHECKPOINT, file, error.problem, f"Error while reading checkpoint file {file}")
     kind, then, says = _OF_A_BAD_NUMBER[file.name]
     return _bad(kind, file, f"{error.problem}: {then}", says)
 
@@ -146,7 +147,7 @@ def shutdown_findings(log_dir: LogDir) -> Iterator[Finding]:
     """Yield a finding if a broker was not shut down cleanly."""
     if log_dir.is_unclean:
         yield Finding(
-            kind=FindingKind.UNCLEAN_SHUTDOWN,
+            code=RemarkCode.UNCLEAN_SHUTDOWN,
             directory=log_dir.path,
             problem="the broker was not shut down cleanly: .kafka_cleanshutdown is missing. The next broker recovers "
             "every log; kcompact does not clean before that, unless with --unclean",
@@ -159,7 +160,7 @@ def disk_findings(log_dir: Path) -> Iterator[Finding]:
     disk = Disk.of(log_dir)
     if disk.free_bytes < LEAST_FREE_BYTES:
         yield Finding(
-            kind=FindingKind.DISK_FULL,
+            code=RemarkCode.DISK_FULL,
             directory=log_dir,
             problem=f"{disk.free_bytes:,} bytes are free: a broker cannot write its checkpoints",
             broker_says="No space left on device",
@@ -174,8 +175,8 @@ def readable_log_dir(log_dir: Path) -> LogDir:
         return LogDir(path=log_dir, is_log_dir=is_log_dir(log_dir), is_clean_shutdown=True)
 
 
-def _bad(kind: FindingKind, file: Path, problem: str, broker_says: str) -> Finding:
-    return Finding(kind=kind, directory=file.parent, file=file, problem=problem, broker_says=broker_says)
+def _bad(code: RemarkCode, file: Path, problem: str, broker_says: str) -> Finding:
+    return Finding(code=code, directory=file.parent, file=file, problem=problem, broker_says=broker_says)
 
 
 # Owners and modes
@@ -218,7 +219,7 @@ def access_findings(log_dir: Path) -> Iterator[Finding]:
     problem = why_not_writable(log_dir)
     if problem is not None:
         text = f"nothing can be written here: {problem.strerror}"
-        yield Finding(kind=FindingKind.READ_ONLY, directory=log_dir, problem=text, broker_says=problem.strerror or "")
+        yield Finding(code=RemarkCode.READ_ONLY, directory=log_dir, problem=text, broker_says=problem.strerror or "")
     user = BrokerUser(log_dir)
     if user.lacks(log_dir.stat(), _READ | _WRITE | _SEARCH):
         yield _no_access(log_dir, log_dir, [log_dir.name], user)
@@ -251,7 +252,7 @@ def _closed_files(directory: Path, user: BrokerUser) -> Iterator[Finding]:
 def _no_access(directory: Path, file: Path, names: list[str], user: BrokerUser, broker_says: str = "") -> Finding:
     more = f" and {len(names) - 1:,} more files" if len(names) > 1 else ""
     return Finding(
-        kind=FindingKind.NO_ACCESS,
+        code=RemarkCode.NO_ACCESS,
         directory=directory,
         file=file,
         problem=f"the owner of the log directory, {user.name}, may not open {names[0]}{more} as a broker does",
@@ -280,18 +281,18 @@ def identity_findings(found: Mapping[Path, MetaProperties], configs: Mapping[Pat
         if properties.cluster_id is not None and properties.cluster_id != cluster_id:
             says = f"Invalid cluster.id in: {file}. Expected {cluster_id}, but read {properties.cluster_id}"
             problem = f"belongs to the cluster {properties.cluster_id}, the directories before it to {cluster_id}"
-            yield Finding(kind=FindingKind.CLUSTER_IDS, directory=log_dir, file=file, problem=problem, broker_says=says)
+            yield Finding(code=RemarkCode.CLUSTER_IDS, directory=log_dir, file=file, problem=problem, broker_says=says)
         if properties.node_id is not None and properties.node_id != node_id:
             says = f"Stored node id {properties.node_id} doesn't match previous node id {node_id} in {file}."
             problem = f"belongs to the node {properties.node_id}, the broker is the node {node_id}"
-            yield Finding(kind=FindingKind.NODE_IDS, directory=log_dir, file=file, problem=problem, broker_says=says)
+            yield Finding(code=RemarkCode.NODE_IDS, directory=log_dir, file=file, problem=problem, broker_says=says)
         if properties.directory_id is not None:
             owner = owners.setdefault(properties.directory_id, log_dir)
             if owner != log_dir:
                 says = f"Duplicate directory ID Optional[{properties.directory_id}] found. It was the ID of {owner}"
                 problem = f"has the directory id of {owner}; one of them is a copy"
                 yield Finding(
-                    kind=FindingKind.DIRECTORY_IDS, directory=log_dir, file=file, problem=problem, broker_says=says
+                    code=RemarkCode.DIRECTORY_IDS, directory=log_dir, file=file, problem=problem, broker_says=says
                 )
 
 
@@ -313,11 +314,11 @@ def missing_log_dir_findings(brokers: Mapping[Path, Broker]) -> Iterator[Finding
                     "take them from there"
                 )
                 says = f"No `meta.properties` found in {missing}"
-                yield Finding(kind=FindingKind.NO_META_PROPERTIES, directory=path, problem=problem, broker_says=says)
+                yield Finding(code=RemarkCode.NO_META_PROPERTIES, directory=path, problem=problem, broker_says=says)
                 continue
             problem = f"the broker has another log directory, {readable.shown(missing)}, which was not found"
             yield Finding(
-                kind=FindingKind.MISSING_LOG_DIR, directory=log_dir, problem=f"{problem}: nothing in it was judged"
+                code=RemarkCode.MISSING_LOG_DIR, directory=log_dir, problem=f"{problem}: nothing in it was judged"
             )
 
 
@@ -355,7 +356,7 @@ def _misplaced_metadata_logs(log_dirs: Sequence[Path], config: BrokerConfig) -> 
             says = f"Found unexpected metadata location in data directory `{file}`"
             problem = f"a metadata log outside of the metadata log directory, {expected}"
             yield Finding(
-                kind=FindingKind.METADATA_LOGS, directory=log_dir, file=file, problem=problem, broker_says=says
+                code=RemarkCode.METADATA_LOGS, directory=log_dir, file=file, problem=problem, broker_says=says
             )
 
 
@@ -373,7 +374,7 @@ def duplicate_findings(partitions: Sequence[Path], brokers: Mapping[Path, Broker
         if other != directory and directory.name != METADATA_DIRECTORY:
             says = f"Duplicate log directories for {directory.name} are found in both {other} and {directory}."
             problem = f"is in {other.parent} too; find out which one is newer, and move the other out"
-            yield Finding(kind=FindingKind.DUPLICATE_PARTITION, directory=directory, problem=problem, broker_says=says)
+            yield Finding(code=RemarkCode.DUPLICATE_PARTITION, directory=directory, problem=problem, broker_says=says)
 
 
 def topic_id_findings(partitions: Sequence[Path]) -> Iterator[Finding]:
@@ -399,6 +400,4 @@ def topic_id_findings(partitions: Sequence[Path]) -> Iterator[Finding]:
 
 
 def _topic_ids(directory: Path, problem: str) -> Finding:
-    return Finding(
-        kind=FindingKind.TOPIC_IDS, directory=directory, file=directory / PARTITION_METADATA, problem=problem
-    )
+    return Finding(code=RemarkCode.TOPIC_IDS, directory=directory, file=directory / PARTITION_METADATA, problem=problem)

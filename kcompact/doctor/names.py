@@ -11,24 +11,25 @@ from pathlib import Path
 
 from kcompact import readable
 from kcompact.config.metadata_log import read_meta_properties
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.errors import KcompactError
 from kcompact.format.names import REMOTE_INDEX_CACHE, parse_directory
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.log.directory import PartitionLog
 from kcompact.plan.discovery import LeftOutKind, left_out_of
+from kcompact.remarks import RemarkCode
 
-_KINDS = {
+_CODES = {
     LeftOutKind.DELETE: (
-        FindingKind.DELETE_DIRECTORY,
+        RemarkCode.DELETE_DIRECTORY,
         "a deleted partition; a broker removes it, at the latest when it starts",
     ),
     LeftOutKind.FUTURE: (
-        FindingKind.FUTURE_DIRECTORY,
+        RemarkCode.FUTURE_DIRECTORY,
         "a replica that was moving to this log directory; a broker goes on",
     ),
     LeftOutKind.STRAY: (
-        FindingKind.STRAY_DIRECTORY,
+        RemarkCode.STRAY_DIRECTORY,
         "a replica that the cluster no longer assigned to this broker; a broker loads it and does not serve it",
     ),
 }
@@ -43,18 +44,18 @@ def directory_findings(log_dir: Path) -> Iterator[Finding]:
     for each in left_out_of(log_dir):
         if each.kind is LeftOutKind.FUTURE and (why := _why_unusable(each.directory)):
             yield replace(why, size_bytes=each.size_bytes)
-        elif each.kind in _KINDS:
-            kind, problem = _KINDS[each.kind]
-            yield Finding(kind=kind, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
+        elif each.kind in _CODES:
+            code, problem = _CODES[each.kind]
+            yield Finding(code=code, directory=each.directory, problem=problem, size_bytes=each.size_bytes)
         elif each.kind is LeftOutKind.UNKNOWN and is_loaded(each.directory.name):
             problem = "not a name that Kafka writes, but a broker loads it as a partition"
             yield Finding(
-                kind=FindingKind.FOREIGN_NAME, directory=each.directory, problem=problem, size_bytes=each.size_bytes
+                code=RemarkCode.FOREIGN_NAME, directory=each.directory, problem=problem, size_bytes=each.size_bytes
             )
         elif each.kind is LeftOutKind.UNKNOWN:
             says = f"Found directory {each.directory}, '{each.directory.name}' is not in the form of topic-partition"
             yield Finding(
-                kind=FindingKind.UNKNOWN_DIRECTORY,
+                code=RemarkCode.UNKNOWN_DIRECTORY,
                 directory=each.directory,
                 problem="a directory whose name is not that of a partition; move it out of the log directory",
                 size_bytes=each.size_bytes,
@@ -67,7 +68,7 @@ def _why_unusable(future: Path) -> Finding | None:
 
     Rule: LogManager.findAbandonedFutureLogs, LogManager.replaceCurrentWithFutureLog.
     """
-    finding = partial(Finding, kind=FindingKind.UNUSABLE_FUTURE, directory=future)
+    finding = partial(Finding, code=RemarkCode.UNUSABLE_FUTURE, directory=future)
     parsed = parse_directory(future.name)
     current = None if parsed is None else future.with_name(str(parsed.topic_partition))
     if current is not None and current.is_dir():
@@ -107,7 +108,7 @@ def file_findings(log: PartitionLog) -> Iterator[Finding]:
             others.append(name)
             continue
         yield Finding(
-            kind=FindingKind.UNKNOWN_FILE,
+            code=RemarkCode.UNKNOWN_FILE,
             directory=log.directory,
             file=log.directory / name,
             problem=f"a broker takes '{name.partition('.')[0]}' for an offset; move the file out of the log directory",
@@ -118,7 +119,7 @@ def file_findings(log: PartitionLog) -> Iterator[Finding]:
             f"{readable.some_of(others, at_most=_LISTED)}: not files of Kafka; neither a broker nor kcompact uses them"
         )
         yield Finding(
-            kind=FindingKind.FOREIGN_NAME,
+            code=RemarkCode.FOREIGN_NAME,
             directory=log.directory,
             file=log.directory / others[0],
             problem=readable.shown(problem),

@@ -13,7 +13,7 @@ from pathlib import Path
 from kcompact.config.brokers import Broker
 from kcompact.config.resolve import Configured
 from kcompact.config.settings import TopicConfig
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.errors import RefusedError, storage_errors
 from kcompact.format.checkpoint import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kcompact.format.names import parse_directory
@@ -21,6 +21,7 @@ from kcompact.format.properties import CLEAN_SHUTDOWN_FILE
 from kcompact.log.files import files_in
 from kcompact.log.lock import lock_holder
 from kcompact.readable import duration, shown, some_of
+from kcompact.remarks import RemarkCode
 
 _WRITTEN_WHILE_IT_RUNS = (REPLICATION_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
 """Checkpoints that a broker writes every five seconds, and every minute."""
@@ -49,7 +50,7 @@ def outage_findings(
             some = some_of([f"{shown(name)} ({duration(late[name].delete_retention_ms)})" for name in sorted(late)])
             condition = "" if any(each.compacts for each in late.values()) else ", if it is compacted"
             yield Finding(
-                kind=FindingKind.LONG_OUTAGE,
+                code=RemarkCode.LONG_OUTAGE,
                 directory=log_dir,
                 problem=f"the broker last wrote here {duration(now_ms - stopped_ms)} ago, which is longer than "
                 f"delete.retention.ms of {some}{condition}: tombstones that it lacks may be gone from the other "

@@ -11,7 +11,7 @@ from kcompact import readable
 from kcompact.doctor.believed_index import time_index_findings, too_large_index_findings
 from kcompact.doctor.broken_batches import swap_findings
 from kcompact.doctor.damage import Tail, damage_findings, found_at_the_ends, found_by_reading, read_tail
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings, refused_indexes
 from kcompact.doctor.settings import offset_map_findings
@@ -23,13 +23,13 @@ from kcompact.log.batch_headers import end_by_headers, headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segments import Segment, deleted_segments, first_epoch_offset, holders, only_copies
-from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deletion import expired_early
 from kcompact.plan.partition import NO_HIGH_WATERMARK
 from kcompact.plan.transactions import read_states
 from kcompact.plan.verdict import why_paused
 from kcompact.readable import counted
+from kcompact.remarks import RemarkCode
 
 CLOCKS_DIFFER_MS = 60_000
 _SPACE_FACTOR = 1.05
@@ -78,13 +78,13 @@ def _leftover_findings(log: PartitionLog) -> Iterator[Finding]:
     finding = partial(Finding, directory=log.directory)
     if log.staging:
         problem = f"{log.staging[0]} is left of an interrupted run of kcompact; recover finishes or undoes it"
-        yield finding(kind=FindingKind.STAGING, file=log.directory / log.staging[0], problem=problem)
+        yield finding(code=RemarkCode.STAGING, file=log.directory / log.staging[0], problem=problem)
     elif log.leftovers:
         files = counted(len(log.leftovers), "file")
         problem = f"{files} of a broker's interrupted cleaning: a broker finishes or removes them when it starts"
         if log.log_dir.is_running:
             problem = f"{files} of a cleaning that the running broker is just ending, or has given up"
-        yield finding(kind=FindingKind.LEFTOVERS, file=log.directory / log.leftovers[0], problem=problem)
+        yield finding(code=RemarkCode.LEFTOVERS, file=log.directory / log.leftovers[0], problem=problem)
     needed = _only_copies(log)
     for base_offset in needed:
         problem = (
@@ -97,7 +97,7 @@ def _leftover_findings(log: PartitionLog) -> Iterator[Finding]:
         # A running broker deletes them `file.delete.delay.ms` after it has marked them.
         when = "within file.delete.delay.ms" if log.log_dir.is_running else "when it starts"
         problem = f"{counted(len(removed), 'file')} replaced or deleted; a broker removes them {when}"
-        yield finding(kind=FindingKind.DELETED_FILES, file=log.directory / removed[0], problem=problem)
+        yield finding(code=RemarkCode.DELETED_FILES, file=log.directory / removed[0], problem=problem)
 
 
 def _move_findings(plan: CleanPlan) -> Iterator[Finding]:
@@ -105,7 +105,7 @@ def _move_findings(plan: CleanPlan) -> Iterator[Finding]:
     ruling = why_paused(plan.log)
     if ruling is not None and plan.config.compacts:
         problem = f"{ruling[1]}; until it ends, a broker's cleaner and kcompact leave the partition alone"
-        yield Finding(kind=FindingKind.PAUSED_BY_MOVE, directory=plan.log.directory, problem=problem)
+        yield Finding(code=RemarkCode.PAUSED_BY_MOVE, directory=plan.log.directory, problem=problem)
 
 
 # Segments that are marked as deleted
@@ -122,7 +122,7 @@ def nothing_else_findings(directory: Path) -> Iterator[Finding]:
 
 def _only_copy(directory: Path, base_offset: int, problem: str) -> Finding:
     file = directory / file_name(base_offset, Suffix.LOG, Temporary.DELETED)
-    return Finding(kind=FindingKind.ONLY_COPY, directory=directory, file=file, offset=base_offset, problem=problem)
+    return Finding(code=RemarkCode.ONLY_COPY, directory=directory, file=file, offset=base_offset, problem=problem)
 
 
 def _only_copies(log: PartitionLog) -> list[int]:
@@ -165,7 +165,7 @@ def _missing_findings(plan: CleanPlan, tails: Sequence[Tail]) -> Iterator[Findin
     or_cleaned = ", or was cleaned further than its checkpoint says" if plan.config.compacts else ""
     for offset, witness in sorted(missing.items()):
         yield Finding(
-            kind=FindingKind.MISSING_LOG,
+            code=RemarkCode.MISSING_LOG,
             directory=log.directory,
             file=log.directory / log_name(offset),
             offset=offset,
@@ -218,7 +218,7 @@ def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
     for before, tail, after in zip(log.segments, tails, log.segments[1:], strict=False):
         if tail.damage is None and max(tail.end_offset, log.log_start_offset) < after.base_offset:
             yield Finding(
-                kind=FindingKind.OFFSET_GAP,
+                code=RemarkCode.OFFSET_GAP,
                 directory=log.directory,
                 file=log.directory / before.log_name,
                 offset=tail.end_offset,
@@ -243,7 +243,7 @@ def _time_index_findings(plan: CleanPlan, *, reads_all: bool) -> Iterator[Findin
                 counts_as += ", because the file ends in zeros"
                 way_out = "; cut them off (truncate), or let kcompact clean --rebuild-indexes build the file again"
             yield Finding(
-                kind=FindingKind.EARLY_DELETION,
+                code=RemarkCode.EARLY_DELETION,
                 directory=plan.log.directory,
                 file=plan.log.file(segment.log_name).path.with_suffix(Suffix.TIME_INDEX),
                 offset=segment.base_offset,
@@ -265,7 +265,7 @@ def _index_findings(log: PartitionLog) -> Iterator[Finding]:
     if lacking:
         more = f" and {counted(len(lacking) - 1, 'more index')}" if len(lacking) > 1 else ""
         yield Finding(
-            kind=FindingKind.MISSING_INDEX,
+            code=RemarkCode.MISSING_INDEX,
             directory=log.directory,
             file=log.directory / lacking[0],
             problem=f"{lacking[0]}{more} missing: a broker reads the whole segment, builds the index, and cuts the "
@@ -280,19 +280,19 @@ def _index_findings(log: PartitionLog) -> Iterator[Finding]:
 def _verdict_findings(plan: CleanPlan) -> Iterator[Finding]:
     finding = partial(Finding, directory=plan.log.directory, topic=plan.log.topic_partition.topic)
     if plan.config.remote_storage_enable:
-        yield finding(kind=FindingKind.REFUSED, problem=plan.explanation)
+        yield finding(code=RemarkCode.REFUSED, problem=plan.explanation)
     if plan.config.compacts and NO_HIGH_WATERMARK in plan.log.notes:
-        yield finding(kind=FindingKind.NO_HIGH_WATERMARK, problem=_NO_HIGH_WATERMARK)
+        yield finding(code=RemarkCode.NO_HIGH_WATERMARK, problem=_NO_HIGH_WATERMARK)
     if plan.checkpoint_reset:
         start, end = plan.log.log_start_offset, plan.log.log_end_offset
         problem = f"clean up to {plan.log.checkpoint_offset}, outside [{start}, {end}]; a broker sets it to {start}"
-        yield finding(kind=FindingKind.CLEANER_CHECKPOINT, problem=problem, offset=plan.log.checkpoint_offset)
+        yield finding(code=RemarkCode.CLEANER_CHECKPOINT, problem=problem, offset=plan.log.checkpoint_offset)
     for note in plan.log.notes:
-        if note.code is NoteCode.STRAY_REPLICA:
-            yield finding(kind=FindingKind.STRAY_REPLICA, problem=note.text, broker_says="marked stray and renamed")
-        if note.code is NoteCode.MISSING_TOPIC_ID:
+        if note.code is RemarkCode.STRAY_REPLICA:
+            yield finding(code=RemarkCode.STRAY_REPLICA, problem=note.text, broker_says="marked stray and renamed")
+        if note.code is RemarkCode.MISSING_TOPIC_ID:
             yield finding(
-                kind=FindingKind.MISSING_TOPIC_ID,
+                code=RemarkCode.MISSING_TOPIC_ID,
                 file=plan.log.directory / PARTITION_METADATA,
                 topic_id=str(dict(note.facts)["topic_id"]),
                 problem=note.text,
@@ -317,7 +317,7 @@ def _hanging_transactions(plan: CleanPlan) -> Iterator[Finding]:
         state = states.get(producer.producer_id)
         if state is None or not state.has(producer, partition):
             yield Finding(
-                kind=FindingKind.HANGING_TRANSACTION,
+                code=RemarkCode.HANGING_TRANSACTION,
                 directory=plan.log.directory,
                 topic=partition.topic,
                 offset=first,
@@ -334,7 +334,7 @@ def _time_findings(plan: CleanPlan) -> Iterator[Finding]:
     newest = max(log.segments, key=lambda segment: segment.largest_timestamp_ms)
     if newest.largest_timestamp_ms > plan.now_ms + CLOCKS_DIFFER_MS:
         yield Finding(
-            kind=FindingKind.FUTURE_TIME,
+            code=RemarkCode.FUTURE_TIME,
             directory=log.directory,
             file=log.directory / newest.log_name,
             problem=f"has records of {readable.time(newest.largest_timestamp_ms)}, it is now "
@@ -356,7 +356,7 @@ def _space_findings(plan: CleanPlan) -> Iterator[Finding]:
     needed_bytes = int(needed_bytes * _SPACE_FACTOR) + (needed_bytes if disk.storage.is_overlay else 0)
     if needed_bytes > free_bytes:
         yield Finding(
-            kind=FindingKind.LITTLE_SPACE,
+            code=RemarkCode.LITTLE_SPACE,
             directory=plan.log.directory,
             problem=f"clean may need up to {readable.size(needed_bytes)} at once, {readable.size(free_bytes)} are "
             "free; it counts the result first where this bound does not fit",

@@ -15,7 +15,7 @@ from pathlib import Path
 from kcompact.config.brokers import Broker
 from kcompact.config.metadata_log import METADATA_DIRECTORY, newest_snapshot, read_topic_id
 from kcompact.doctor.damage import of_error
-from kcompact.doctor.findings import Finding, FindingKind, Severity
+from kcompact.doctor.findings import Finding
 from kcompact.doctor.names import file_findings
 from kcompact.doctor.recovery import recovery_findings
 from kcompact.errors import CorruptDataError, CorruptIndexError, KcompactError, RefusedError, UnsupportedError
@@ -34,6 +34,7 @@ from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segment_reader import batches
 from kcompact.questions.verify.small_files import small_file_findings
+from kcompact.remarks import RemarkCode, Severity
 
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Rule: Uuid.METADATA_TOPIC_ID."""
@@ -78,7 +79,7 @@ def _log_findings(log: PartitionLog, snapshot: MetadataSnapshotName | None) -> I
     for problem in filter(None, (each.error for each in small_file_findings(log))):
         finding = of_error(problem, directory)
         if finding.severity is Severity.BROKER:
-            yield replace(finding, kind=FindingKind.BAD_QUORUM_FILE)
+            yield replace(finding, code=RemarkCode.BAD_QUORUM_FILE)
         elif not isinstance(problem, UnsupportedError):  # Any version of a `partition.metadata` is read.
             yield finding
     # A broker builds them at each start; kcompact believes them.
@@ -94,7 +95,7 @@ def _lost_log_findings(directory: Path) -> Iterator[Finding]:
     was_in_use = any(name == QUORUM_STATE or name.endswith(Suffix.INDEX) for name in names)
     if was_in_use and not log_bases(names) and not snapshots:
         yield Finding(
-            kind=FindingKind.MISSING_LOG,
+            code=RemarkCode.MISSING_LOG,
             directory=directory,
             file=directory / log_name(0),
             offset=0,
@@ -111,7 +112,7 @@ def _quorum_state_findings(directory: Path) -> Iterator[Finding]:
         verify_quorum_state(file.read(), file=str(file))
     except CorruptDataError as damage:
         yield Finding(
-            kind=FindingKind.BAD_QUORUM_FILE,
+            code=RemarkCode.BAD_QUORUM_FILE,
             directory=directory,
             file=file.path,
             problem=f"{damage.problem}. The file only has the vote of this node: a single controller, and a broker "
@@ -127,7 +128,7 @@ def _topic_id_findings(directory: Path) -> Iterator[Finding]:
         topic_id = read_topic_id(directory)
     if topic_id not in (None, _METADATA_TOPIC_ID):
         yield Finding(
-            kind=FindingKind.OTHER_TOPIC,
+            code=RemarkCode.OTHER_TOPIC,
             directory=directory,
             file=directory / PARTITION_METADATA,
             problem=f"has the topic id {topic_id}; that of {METADATA_DIRECTORY} is always {_METADATA_TOPIC_ID}",
@@ -149,7 +150,7 @@ def _is_below_snapshot(damage: CorruptDataError, snapshot: MetadataSnapshotName 
 
 def _metadata_finding(damage: CorruptDataError) -> Finding:
     """Return the damage of the newest snapshot, of the log, or a log without a snapshot."""
-    finding = replace(of_error(damage, Path(damage.file).parent), kind=FindingKind.BAD_QUORUM_FILE)
+    finding = replace(of_error(damage, Path(damage.file).parent), code=RemarkCode.BAD_QUORUM_FILE)
     if damage.file.endswith(Suffix.LOG):
         says = "Inconsistent snapshot state: there must be a snapshot at an offset larger"
         return finding if damage.position is not None else replace(finding, broker_says=says)
@@ -175,4 +176,4 @@ def _bootstrap_findings(log_dir: Path) -> Iterator[Finding]:
     except CorruptDataError as damage:
         problem = damage.problem
     if problem:
-        yield Finding(kind=FindingKind.BAD_QUORUM_FILE, directory=log_dir, file=file.path, problem=problem)
+        yield Finding(code=RemarkCode.BAD_QUORUM_FILE, directory=log_dir, file=file.path, problem=problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 from kcompact.doctor.believed_index import end_from
 from kcompact.doctor.broken_batches import RawBatch, raw_batches
 from kcompact.doctor.damage import bad_transaction_index
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.errors import CorruptBatchError, CorruptTransactionIndexError, KcompactError
 from kcompact.format.batch import Batch
 from kcompact.format.index import MAX_RELATIVE_OFFSET
@@ -22,6 +22,7 @@ from kcompact.log.segments import Segment
 from kcompact.log.transaction_index import read_transaction_index
 from kcompact.readable import counted
 from kcompact.release import Release
+from kcompact.remarks import RemarkCode
 
 
 def recovery_findings(
@@ -44,7 +45,7 @@ def recovery_findings(
     if later or any(isinstance(part, Batch) and part.header.next_offset > snapshot_offset for part in behind):
         deleted = f", and deletes {counted(len(later), 'later segment')}" if later else ""
         yield finding(
-            kind=FindingKind.TORN_END,
+            code=RemarkCode.TORN_END,
             position=cut_at,
             problem=f"a broker that starts cuts off {file.identity().size_bytes - cut_at:,} bytes, from offset "
             f"{log.log_end_offset} on{deleted}; records that can still be read are among them",
@@ -52,7 +53,7 @@ def recovery_findings(
         )
     elif high_watermark > log.log_end_offset:
         yield finding(
-            kind=FindingKind.LOST_END,
+            code=RemarkCode.LOST_END,
             problem=f"a broker that starts finds the end of the log at offset {log.log_end_offset}, below the high "
             f"watermark {high_watermark}: records that were replicated are lost here. It fetches them from the other "
             "replicas, if there are any",
@@ -95,7 +96,7 @@ def _overflows(log: PartitionLog, problems: Sequence[KcompactError]) -> Iterator
             end_offset = end_from(opened, 0, base_offset, base_offset)
         if end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET:
             yield Finding(
-                kind=FindingKind.UNLOADABLE_SEGMENT,
+                code=RemarkCode.UNLOADABLE_SEGMENT,
                 directory=log.directory,
                 file=file.path,
                 position=wrong.position,

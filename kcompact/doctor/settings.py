@@ -14,14 +14,14 @@ from kcompact.config.brokers import Broker
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.config.resolve import Configured
 from kcompact.config.settings import LONG_MAX, TopicConfig
-from kcompact.doctor.findings import Finding, FindingKind
+from kcompact.doctor.findings import Finding
 from kcompact.format.names import CONSUMER_OFFSETS, TRANSACTION_STATE, parse_directory
-from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import kafka_passes_at_most, keys_per_pass, offset_map_slots
 from kcompact.plan.partition import HOW_TO_KNOW_TOPICS
 from kcompact.plan.setting_notes import found_note, how_to_know, nothing_read, unresolved_text
 from kcompact.readable import shown, some_of
+from kcompact.remarks import Note, RemarkCode
 
 _REFUSALS: dict[tuple[str, ...], str] = {
     ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"): (
@@ -50,7 +50,7 @@ def broker_setting_findings(brokers: Mapping[Path, BrokerConfig]) -> Iterator[Fi
     for log_dir, broker in _each_once(brokers):
         for error in dict.fromkeys(broker.refused.values()):
             yield Finding(
-                kind=FindingKind.BAD_SETTING,
+                code=RemarkCode.BAD_SETTING,
                 directory=log_dir,
                 problem=f"{shown(broker.origin or 'server.properties')}: {error.path}: {error.problem}",
                 broker_says=_REFUSALS.get(error.contradicting, ""),
@@ -63,7 +63,7 @@ def broker_config_findings(brokers: Mapping[Path, BrokerConfig]) -> Iterator[Fin
         if broker.is_found and broker.origin is not None:
             same = [each for each, other in brokers.items() if other.origin == broker.origin]
             yield Finding(
-                kind=FindingKind.BROKER_CONFIG,
+                code=RemarkCode.BROKER_CONFIG,
                 directory=log_dir,
                 file=Path(broker.origin) if broker.origin.startswith("/") else None,
                 problem=found_note(broker, same).text,
@@ -88,7 +88,7 @@ def release_findings(configs: Mapping[Path, Configured], brokers: Mapping[Path, 
     for log_dir, config in found.items():
         known, rules = config.broker_release, config.release.name
         yield Finding(
-            kind=FindingKind.BROKER_RELEASE,
+            code=RemarkCode.BROKER_RELEASE,
             directory=log_dir,
             problem=f"the last broker was of Kafka {known}; the rules of Kafka {rules} hold",
         )
@@ -110,7 +110,7 @@ def assumption_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]
             log_dirs.setdefault(why, {})[directory.parent] = config.broker
     for why, those in values.items():
         yield Finding(
-            kind=FindingKind.ASSUMED_SETTINGS,
+            code=RemarkCode.ASSUMED_SETTINGS,
             directory=next(iter(log_dirs[why])),
             problem=f"{why or nothing_read(log_dirs[why])}: Kafka's defaults are assumed, {', '.join(those)}; "
             f"pass {how_to_know(why)}",
@@ -130,7 +130,7 @@ def _unknown_topic_findings(configs: Mapping[Path, Configured]) -> Iterator[Find
             f"no source has the settings that topics have of their own: {why}. What is said of {some} counts only "
         )
         yield Finding(
-            kind=FindingKind.ASSUMED_SETTINGS,
+            code=RemarkCode.ASSUMED_SETTINGS,
             directory=log_dir,
             problem=f"{problem}as far as --config names their settings; pass {HOW_TO_KNOW_TOPICS}",
         )
@@ -138,17 +138,17 @@ def _unknown_topic_findings(configs: Mapping[Path, Configured]) -> Iterator[Find
 
 def topic_findings(topic: str, config: TopicConfig, directory: Path) -> Iterator[Finding]:
     """Yield what the settings of a topic do to its cleaning. `directory` is a log directory that has it."""
-    for kind, problem in _problems(topic, config):
-        yield Finding(kind=kind, directory=directory, problem=f"{topic}: {problem}", topic=topic)
+    for code, problem in _problems(topic, config):
+        yield Finding(code=code, directory=directory, problem=f"{topic}: {problem}", topic=topic)
 
 
-def _problems(topic: str, config: TopicConfig) -> Iterator[tuple[FindingKind, str]]:
+def _problems(topic: str, config: TopicConfig) -> Iterator[tuple[RemarkCode, str]]:
     if config.cleanup_policy is None:
-        yield FindingKind.POLICY_UNKNOWN, "no source has its cleanup.policy, so clean leaves the topic alone"
+        yield RemarkCode.POLICY_UNKNOWN, "no source has its cleanup.policy, so clean leaves the topic alone"
     policy = config.cleanup_policy or frozenset()
     if topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) and "delete" in policy:
         yield (
-            FindingKind.INTERNAL_POLICY,
+            RemarkCode.INTERNAL_POLICY,
             f"cleanup.policy is {config.policy_text}: a broker deletes committed offsets or open transactions by age",
         )
     if "compact" not in policy:
@@ -157,14 +157,14 @@ def _problems(topic: str, config: TopicConfig) -> Iterator[tuple[FindingKind, st
     minimum = config.text_of("min.cleanable.dirty.ratio")
     if not config.min_cleanable_dirty_ratio < 1 and config.max_compaction_lag_ms == LONG_MAX:
         yield (
-            FindingKind.NEVER_DIRTY_ENOUGH,
+            RemarkCode.NEVER_DIRTY_ENOUGH,
             f"min.cleanable.dirty.ratio is {minimum.removesuffix('.0')}, and the ratio must be above it; "
             "max.compaction.lag.ms is not set",
         )
     # Rule: LogConfig.validateValues, for the settings of the topic alone.
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         yield (
-            FindingKind.LAG_ORDER,
+            RemarkCode.LAG_ORDER,
             f"min.compaction.lag.ms {config.min_compaction_lag_ms} is above max.compaction.lag.ms "
             f"{config.max_compaction_lag_ms}: records younger than the first are never compacted, whatever the second",
         )
@@ -174,7 +174,7 @@ def _problems(topic: str, config: TopicConfig) -> Iterator[tuple[FindingKind, st
         and 0 <= config.retention_ms < config.min_compaction_lag_ms
     ):
         yield (
-            FindingKind.RETENTION_FIRST,
+            RemarkCode.RETENTION_FIRST,
             f"retention.ms {config.retention_ms} is below min.compaction.lag.ms {config.min_compaction_lag_ms}: "
             "segments are deleted before they may be compacted",
         )
@@ -198,7 +198,7 @@ def offset_map_findings(plan: CleanPlan) -> Iterator[Finding]:
             "with log.cleaner.io.buffer.load.factor the cleaner's map takes no key: it never gets further",
             "",
         )
-    yield Finding(kind=FindingKind.OFFSET_MAP, directory=plan.log.directory, problem=problem, broker_says=says)
+    yield Finding(code=RemarkCode.OFFSET_MAP, directory=plan.log.directory, problem=problem, broker_says=says)
 
 
 def _of_topics(configs: Mapping[Path, Configured]) -> Iterator[tuple[Path, Configured]]:
@@ -211,7 +211,7 @@ def cleaner_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
     disabled = (directory for directory, each in _of_topics(configs) if not each.config.log_cleaner_enable)
     for directory in list(disabled)[:1]:
         yield Finding(
-            kind=FindingKind.CLEANER_DISABLED,
+            code=RemarkCode.CLEANER_DISABLED,
             directory=directory.parent,
             problem="log.cleaner.enable=false: nothing is ever compacted, also not __consumer_offsets",
             broker_says="The config `log.cleaner.enable` is deprecated and will be removed in Kafka 5.0.",
@@ -221,4 +221,4 @@ def cleaner_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
 def unused_setting_findings(notes: Sequence[Note], log_dir: Path) -> Iterator[Finding]:
     """Yield the settings of the options and of `server.properties` that have no effect; `notes` name them."""
     for note in notes:
-        yield Finding(kind=FindingKind.UNUSED_SETTING, directory=log_dir, problem=note.text)
+        yield Finding(code=RemarkCode.UNUSED_SETTING, directory=log_dir, problem=note.text)

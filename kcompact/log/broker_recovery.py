@@ -20,7 +20,7 @@ from kcompact.format.names import MAX_OFFSET
 from kcompact.kernels import columns as c
 from kcompact.log.files import FileIdentity, Files, LogFile, pieces_of
 from kcompact.log.segment_reader import verified_runs
-from kcompact.notes import Note, NoteCode
+from kcompact.remarks import Note, RemarkCode
 
 _UP_TO_MAGIC_BYTES = 17
 _LEAST_LEGACY_BYTES = 14
@@ -67,7 +67,7 @@ def recovered_segments(files: Files, logs: Sequence[FileIdentity]) -> Recovered:
     """
     bases = [int(Path(log.name).stem) for log in logs]
     segments = readable.counted(len(logs), "segment")
-    note = Note.of(NoteCode.RECOVERED_AT_START, segments=segments, offset=bases[0])
+    note = Note.of(RemarkCode.RECOVERED_AT_START, segments=segments, offset=bases[0])
     recovered = Recovered([], [note], [])
     for number, (log, base) in enumerate(zip(logs, bases, strict=True), start=1):
         following = bases[number] if number < len(bases) else MAX_OFFSET
@@ -87,7 +87,7 @@ def recovered_segments(files: Files, logs: Sequence[FileIdentity]) -> Recovered:
 def _torn_note(log: FileIdentity, kept: Kept, torn: CorruptBatchError, *, later: int) -> Note:
     """Return what a broker will cut off and delete; kcompact leaves it."""
     return Note.of(
-        NoteCode.TORN_END,
+        RemarkCode.TORN_END,
         log=log.name,
         position=kept.size_bytes,
         problem=torn.problem,

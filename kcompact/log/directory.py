@@ -52,8 +52,8 @@ from kcompact.log.broker_recovery import first_recovered
 from kcompact.log.files import FileIdentity, Files, LogFile, files_in
 from kcompact.log.lock import has_broker
 from kcompact.log.segments import Segment, SegmentReader, deleted_segments
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import shell_word
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 STAGING_NAME = re.compile(r"\.kcompact-[0-9a-f]{16}")
@@ -381,10 +381,10 @@ def read_log(
 
 def _notes_on(found: _Listing) -> list[Note]:
     orphans = found.orphans
-    notes = [Note.of(NoteCode.STAGING_OF_ANOTHER_USER, name=name) for name in found.staging_of_others]
-    notes += [Note.of(NoteCode.ORPHAN_INDEX, name=file.name) for file in orphans[:_MOST_NOTED]]
+    notes = [Note.of(RemarkCode.STAGING_OF_ANOTHER_USER, name=name) for name in found.staging_of_others]
+    notes += [Note.of(RemarkCode.ORPHAN_INDEX, name=file.name) for file in orphans[:_MOST_NOTED]]
     if len(orphans) > _MOST_NOTED:
-        notes.append(Note.of(NoteCode.MORE_ORPHAN_INDEXES, count=len(orphans) - _MOST_NOTED))
+        notes.append(Note.of(RemarkCode.MORE_ORPHAN_INDEXES, count=len(orphans) - _MOST_NOTED))
     return notes
 
 

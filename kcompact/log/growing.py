@@ -20,7 +20,7 @@ from kcompact.log.files import FileIdentity, LogFile
 from kcompact.log.index_files import read_offset_index, read_time_index
 from kcompact.log.offset_index import index_or_log, is_true, wrong_entry
 from kcompact.log.segment_reader import verified_runs
-from kcompact.notes import Note, NoteCode
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 _TAIL_BYTES = 1 << 20
@@ -67,7 +67,7 @@ def read_growing(
     if problem is not None and not _are_zeros(log, position, current.size_bytes):
         if _is_torn(log, position, current.size_bytes):
             torn_bytes = current.size_bytes - position
-            notes = (Note.of(NoteCode.INCOMPLETE_BATCH, log=log.name, size_bytes=torn_bytes),)
+            notes = (Note.of(RemarkCode.INCOMPLETE_BATCH, log=log.name, size_bytes=torn_bytes),)
         else:
             damage = damage or problem
     times = _below(times, end_offset - base_offset)

@@ -19,7 +19,7 @@ from kcompact.log.files import FileIdentity, Files, LogFile
 from kcompact.log.growing import last_whole_batch, read_growing
 from kcompact.log.index_files import build_indexes, last_time_slot, read_time_index, require_end
 from kcompact.log.offset_index import index_or_log, last_indexed_position
-from kcompact.notes import Note, NoteCode
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 
@@ -166,13 +166,13 @@ class SegmentReader:
         """Return what the planner takes from the indexes, or from ones built from the batches."""
         missing = [suffix for suffix in (Suffix.INDEX, Suffix.TIME_INDEX) if suffix not in files]
         if missing:
-            self.notes.append(Note.of(NoteCode.MISSING_INDEX, log=log.name, suffix=missing[0]))
+            self.notes.append(Note.of(RemarkCode.MISSING_INDEX, log=log.name, suffix=missing[0]))
         behind = self._behind_the_end(log, files)
         if behind is not None and not self.ignores_indexes:
             raise behind
         if missing or self.ignores_indexes:
             if behind is not None:
-                self.notes.append(Note.of(NoteCode.LOST_END, index=behind.file, problem=behind.problem))
+                self.notes.append(Note.of(RemarkCode.LOST_END, index=behind.file, problem=behind.problem))
             offset_index, time_index = build_indexes(log, interval_bytes=self.index_interval_bytes)
             times = index.parse_time_index(time_index, base_offset=log.base_offset, file=str(log))
             return _Indexes(len(offset_index), len(time_index), _last_timestamp(times))

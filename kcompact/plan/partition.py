@@ -25,15 +25,15 @@ from kcompact.log.directory import LogDir, PartitionLog, read_log
 from kcompact.log.files import files_in
 from kcompact.log.producer_state import Producer, first_unstable_offset, load_producers
 from kcompact.log.unchanged_reading import read_unchanged
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan, plan_cleaning
 from kcompact.plan.deletion import assumed_settings, due_now
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.verdict import Reason
 from kcompact.readable import shell_word
+from kcompact.remarks import Note, RemarkCode
 from kcompact.wording import worded
 
-NO_HIGH_WATERMARK = Note.of(NoteCode.NO_HIGH_WATERMARK)
+NO_HIGH_WATERMARK = Note.of(RemarkCode.NO_HIGH_WATERMARK)
 
 HOW_TO_KNOW_TOPICS = (
     "--bootstrap-server, or --topic-configs FILE, the output of kafka-configs.sh --describe --entity-type topics"
@@ -129,9 +129,9 @@ def _checkpointed_high_watermark(log: PartitionLog) -> tuple[int | None, tuple[N
     """Return the high watermark that the log directory has for a log, None for the log end, and notes for the user."""
     checkpoint = log.log_dir.high_watermarks
     if log.is_cluster_metadata:
-        return None, (Note.of(NoteCode.NO_QUORUM_HIGH_WATERMARK),)
+        return None, (Note.of(RemarkCode.NO_QUORUM_HIGH_WATERMARK),)
     if checkpoint is None:
-        return None, (Note.of(NoteCode.NO_HIGH_WATERMARKS),)
+        return None, (Note.of(RemarkCode.NO_HIGH_WATERMARKS),)
     if log.topic_partition in checkpoint:
         return checkpoint[log.topic_partition], ()
     return log.log_start_offset, (NO_HIGH_WATERMARK,)
@@ -194,7 +194,7 @@ def advise_recovery(problem: KcompactError | None, plan: CleanPlan | None) -> No
     log = plan.log
     with suppress(KcompactError, OSError):
         recovered = read_log(log.directory, log_dir=log.log_dir, rebuild_indexes=log.ignores_indexes, as_recovered=True)
-        said = next((note for note in recovered.notes if note.code is NoteCode.TORN_END), None)
+        said = next((note for note in recovered.notes if note.code is RemarkCode.TORN_END), None)
         if said is not None and not recovered.damage and recovered.is_cut_off(problem):
             hint = f"The log was not closed: {said}. With --unclean kcompact takes the log as it will be then."
             problem.args = (problem.args[0], hint)

@@ -31,10 +31,10 @@ from kcompact.log.batch_headers import headers
 from kcompact.log.directory import PartitionLog, PerLogDir, read_log, read_log_dir
 from kcompact.log.files import files_in
 from kcompact.log.unchanged_reading import read_unchanged
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.discovery import canonical, find_partitions
 from kcompact.plan.selection import by_partition
 from kcompact.readable import counted, shown
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 from kcompact.wording import worded
 
@@ -79,12 +79,12 @@ def replica_notes(replicas: Sequence[OtherReplica], log_end_offset: int) -> list
 def _note(replica: OtherReplica, log_end_offset: int) -> Note:
     path, end_offset, start_offset = shown(replica.path), replica.end_offset, replica.fetches_from_offset
     if end_offset is None or start_offset is None:
-        return Note.of(NoteCode.NO_REPLICA, path=path)
+        return Note.of(RemarkCode.NO_REPLICA, path=path)
     if not replica.lags_behind(log_end_offset):
-        return Note.of(NoteCode.REPLICA_HAS_ALL, path=path, end_offset=end_offset)
+        return Note.of(RemarkCode.REPLICA_HAS_ALL, path=path, end_offset=end_offset)
     truncated_to = replica.truncation.value.format(offset=start_offset)
     return Note.of(
-        NoteCode.REPLICA_LAGS,
+        RemarkCode.REPLICA_LAGS,
         path=path,
         end_offset=end_offset,
         missing=counted(log_end_offset - start_offset, "offset"),

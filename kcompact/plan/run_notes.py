@@ -12,7 +12,6 @@ from kcompact.config.settings import LONG_MAX, Override, Source, TopicConfig, is
 from kcompact.errors import RefusedError
 from kcompact.host.machine import clock_ms
 from kcompact.log.lock import holder_in_words
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.partition import HOW_TO_KNOW_TOPICS, INCLUDE_INTERNAL, hint_for
@@ -21,6 +20,7 @@ from kcompact.plan.setting_notes import broker_file_notes, setting_doubts, wrong
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import closest, counted, shell_word, shown, some_of, time
+from kcompact.remarks import Note, RemarkCode
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -44,20 +44,20 @@ def option_notes(
             why = "cleaning does not depend on this setting"
         else:
             continue
-        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"{option} {override}", why=why))
+        notes.append(Note.of(RemarkCode.UNUSED_SETTING, setting=f"{option} {override}", why=why))
     for pattern in options.topics:
         if not fnmatch.filter(topics, pattern):
             why = "no partition of such a topic is among the paths"
-            notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"--topic {shown(pattern)}", why=why))
+            notes.append(Note.of(RemarkCode.UNUSED_SETTING, setting=f"--topic {shown(pattern)}", why=why))
     numbers = {partition.partition for partition in by_partition(directories)}
     for number in sorted({*options.partitions} - numbers):
         why = "no partition of this number is among the paths"
-        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"--partition {number}", why=why))
+        notes.append(Note.of(RemarkCode.UNUSED_SETTING, setting=f"--partition {number}", why=why))
     unseen = sorted((options.topic_configs or {}).keys() - topics)
     if unseen:
         why = f"no partition of them is among the paths: {some_of(list(map(shown, unseen)), at_most=MAX_NAMED)}"
         setting = f"--topic-configs for {counted(len(unseen), 'topic')}"
-        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=setting, why=why))
+        notes.append(Note.of(RemarkCode.UNUSED_SETTING, setting=setting, why=why))
     given = options.broker_config
     return [*notes, *(() if given is None else wrong_name_notes(given))]
 
@@ -76,7 +76,7 @@ def running_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
     """Return a note for each log directory that a broker was running on when its partitions were read."""
     log_dirs = {each.plan.log.log_dir.path for each in partitions if each.plan and each.plan.log.log_dir.is_running}
     return [
-        Note.of(NoteCode.BROKER_RUNNING, log_dir=shown(log_dir), holder=shown(holder_in_words(log_dir)))
+        Note.of(RemarkCode.BROKER_RUNNING, log_dir=shown(log_dir), holder=shown(holder_in_words(log_dir)))
         for log_dir in sorted(log_dirs)
     ]
 
@@ -107,13 +107,13 @@ def time_notes(partitions: Iterable[PlannedPartition], options: PlanOptions) -> 
         newest_ms, name = max(((segment.last_modified_ms, name) for segment, name in segments), default=(0, ""))
         # The clock has been read again, because a running broker may have written since the command began.
         if newest_ms > max(options.now_ms, clock):
-            notes.append(Note.of(NoteCode.CLOCK_BEHIND_FILES, now=now, name=name, written=time(newest_ms)))
+            notes.append(Note.of(RemarkCode.CLOCK_BEHIND_FILES, now=now, name=name, written=time(newest_ms)))
         return notes
     newest_ms, name = max(((segment.largest_timestamp_ms, name) for segment, name in segments), default=(0, ""))
     if newest_ms > options.now_ms:
-        notes.append(Note.of(NoteCode.NOW_BEFORE_RECORDS, now=now, name=name, newest=time(newest_ms)))
+        notes.append(Note.of(RemarkCode.NOW_BEFORE_RECORDS, now=now, name=name, newest=time(newest_ms)))
     if options.now_ms > clock + _DAY_MS:
-        notes.append(Note.of(NoteCode.NOW_AFTER_CLOCK, now=now, clock=time(clock)))
+        notes.append(Note.of(RemarkCode.NOW_AFTER_CLOCK, now=now, clock=time(clock)))
     return notes
 
 
@@ -189,7 +189,7 @@ def unfinished_uploads(orphans: Iterable[Orphans]) -> list[Note]:
     """Return a note on each upload to a bucket that has no manifest, so that nothing of it is there for a reader."""
     return [
         Note.of(
-            NoteCode.UNFINISHED_UPLOAD,
+            RemarkCode.UNFINISHED_UPLOAD,
             address=each.address,
             objects=counted(each.count, "object"),
             size=readable.size(each.size_bytes),

@@ -20,7 +20,6 @@ from kcompact.config.settings import (
     Source,
     unknown_cleaner_names,
 )
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.deciding_settings import deciding_assumptions
 from kcompact.plan.deletion import unknown_retention
@@ -30,6 +29,7 @@ from kcompact.plan.selection import MAX_NAMED
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.readable import counted, shown, some_of
+from kcompact.remarks import Note, RemarkCode
 
 _MAX_NAMED_DIRS = 2
 _MAX_DOUBTS = 3
@@ -43,7 +43,7 @@ def wrong_name_notes(broker: BrokerConfig) -> list[Note]:
     notes = []
     for name, close in unknown_cleaner_names(broker.properties).items():
         why = "Kafka has no such setting" + (f"; did you mean {close}?" if close else "")
-        notes.append(Note.of(NoteCode.UNUSED_SETTING, setting=f"{name} of {where}", why=why))
+        notes.append(Note.of(RemarkCode.UNUSED_SETTING, setting=f"{name} of {where}", why=why))
     return notes
 
 
@@ -63,7 +63,7 @@ def _refused_notes(broker: BrokerConfig) -> list[Note]:
     why = "no broker starts with it, so the broker's value is unknown"
     return [
         Note.of(
-            NoteCode.UNUSED_SETTING, setting=f"{name} of {shown(broker.origin)}", why=f"{shown(error.problem)}; {why}"
+            RemarkCode.UNUSED_SETTING, setting=f"{name} of {shown(broker.origin)}", why=f"{shown(error.problem)}; {why}"
         )
         for name, error in broker.refused.items()
     ]
@@ -73,7 +73,7 @@ def found_note(broker: BrokerConfig, log_dirs: Sequence[Path]) -> Note:
     """Return where the static settings of a broker were found, and the log directories that they name."""
     running = f", with which process {broker.process} runs" if broker.process else ""
     where = f"{shown(broker.origin)}{running}"
-    return Note.of(NoteCode.BROKER_CONFIG, where=where, log_dirs=_named_dirs(log_dirs))
+    return Note.of(RemarkCode.BROKER_CONFIG, where=where, log_dirs=_named_dirs(log_dirs))
 
 
 def setting_doubts(partitions: Iterable[PlannedPartition], overrides: Sequence[Override]) -> list[Note]:
@@ -100,7 +100,7 @@ def _missing_notes(plans: Iterable[CleanPlan]) -> Iterator[Note]:
     for missing, log_dir in {plan.config.broker.missing: plan.log.log_dir.path for plan in plans}.items():
         if missing:
             yield Note.of(
-                NoteCode.MISSING_LOG_DIRS,
+                RemarkCode.MISSING_LOG_DIRS,
                 log_dir=shown(log_dir),
                 count=counted(len(missing), "more log directory", "more log directories"),
                 was="was" if len(missing) == 1 else "were",
@@ -129,7 +129,7 @@ def _assumption_notes(plans: Iterable[CleanPlan], all_deciding: Deciding) -> lis
             is_retained |= bool(assumed_retention(plan))
     return [
         Note.of(
-            NoteCode.ASSUMED_SETTINGS,
+            RemarkCode.ASSUMED_SETTINGS,
             why=why or nothing_read(log_dirs[why]),
             names=_in_order(those),
             option=how_to_know(why),
@@ -164,7 +164,7 @@ def _unknown_notes(plans: Iterable[CleanPlan], all_deciding: Deciding, overrides
         decided = [f"{each} decides for {_named(names)}" for each, names in decided_for_all(those, overrides).items()]
         is_retained = any(map(_retention_is_unknown, those))
         yield Note.of(
-            NoteCode.UNKNOWN_SETTINGS,
+            RemarkCode.UNKNOWN_SETTINGS,
             topics=_named(topics),
             own="its own" if len(topics) == 1 else "their own",
             why=why or "no source of them was read",
@@ -188,7 +188,7 @@ def _general_notes(plans: Sequence[CleanPlan], overrides: Sequence[Override]) ->
     known = [plan for plan in plans if plan.config.own.is_known]
     for setting, topics in decided_for_all(known, overrides).items():
         own = "its own" if len(topics) == 1 else "their own"
-        yield Note.of(NoteCode.DECIDED_FOR_ALL, setting=setting, topics=_named(topics), own=own)
+        yield Note.of(RemarkCode.DECIDED_FOR_ALL, setting=setting, topics=_named(topics), own=own)
     for override in _for_all(overrides):
         overruling = [
             plan
@@ -198,7 +198,7 @@ def _general_notes(plans: Sequence[CleanPlan], overrides: Sequence[Override]) ->
         ]
         if overruling:
             setting, topics = f"--config {override}", _topics(overruling)
-            yield Note.of(NoteCode.OVERRULED_SETTING, setting=setting, topics=_named(topics))
+            yield Note.of(RemarkCode.OVERRULED_SETTING, setting=setting, topics=_named(topics))
 
 
 def decided_for_all(plans: Iterable[CleanPlan], overrides: Sequence[Override]) -> dict[str, list[str]]:
@@ -241,7 +241,7 @@ def _contradiction_notes(plans: Iterable[CleanPlan]) -> Iterator[Note]:
     for trace, those in filter(lambda found: found[1], traces.items()):
         policies = sorted({f"{plan.config.policy_text} ({plan.config.source_of('cleanup.policy')})" for plan in those})
         yield Note.of(
-            NoteCode.COMPACTED_BEFORE, topics=_named(_topics(those)), trace=trace, policy=" or ".join(policies)
+            RemarkCode.COMPACTED_BEFORE, topics=_named(_topics(those)), trace=trace, policy=" or ".join(policies)
         )
 
 

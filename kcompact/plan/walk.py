@@ -29,7 +29,6 @@ from kcompact.format.names import DirectoryKind, parse_directory
 from kcompact.log.directory import LogDir, PerLogDir, is_log_dir, is_partition_directory, read_log_dir
 from kcompact.log.files import files_in
 from kcompact.log.unchanged_reading import read_unchanged
-from kcompact.notes import Note
 from kcompact.plan.clean_plan import CleanPlan, dirtiest_first, place
 from kcompact.plan.cost import kafka_passes_at_most
 from kcompact.plan.deletion import plan_at_turn
@@ -39,6 +38,7 @@ from kcompact.plan.partition import advise_recovery, make_plan, plan_despite_dam
 from kcompact.plan.replicas import Replicas, replica_notes
 from kcompact.plan.selection import EVERY_PARTITION, Selection
 from kcompact.plan.verdict import ELIGIBLE, Reason
+from kcompact.remarks import Note
 from kcompact.values import dataclass
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kcompact.host.throttle import Pace
-from kcompact.notes import Note
+from kcompact.remarks import Note
 from kcompact.stages.job import ScanJob, Split
 
 Job = TypeVar("Job", bound=ScanJob)

@@ -1,7 +1,7 @@
 """What people are shown of a value: sections of lines, items and tables. A terminal and a page print the same ones.
 
 In: values of the other folders. Out: the parts of `parts`, without escapes, styles or markup.
-Imports: `readable`, `notes`, `errors`, `log`, `config`, `plan`, `inspect`, `keys`, `doctor`, `compare`,
+Imports: `readable`, `remarks`, `errors`, `log`, `config`, `plan`, `inspect`, `keys`, `doctor`, `compare`,
 `search`, `cleaner`; neither rich nor jinja2 nor click.
 
     parts         what a view consists of: headings, lines, items, tables, sections

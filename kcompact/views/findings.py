@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from kcompact import readable
-from kcompact.doctor.findings import Finding, FindingKind, Severity
+from kcompact.doctor.findings import Finding
+from kcompact.remarks import RemarkCode, Severity
 from kcompact.views.parts import Heading, Lines, Part, Space, Tone, lines
 
 MOST_SHOWN = 5
@@ -26,14 +27,14 @@ def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool, ha
     """
     parts: list[Part] = []
     if not is_quiet:
-        for kind, of_kind in groupby(found, key=lambda finding: finding.kind):
-            parts += _kind(kind, list(of_kind), space)
+        for code, of_code in groupby(found, key=lambda finding: finding.code):
+            parts += _of_code(code, list(of_code), space)
     said = []
-    stopping = {finding.kind for finding in found if finding.stops}
-    if stopping == {FindingKind.RUNNING}:
+    stopping = {finding.code for finding in found if finding.stops}
+    if stopping == {RemarkCode.RUNNING}:
         said.append(FINE_BESIDE_BROKER)
     elif not stopping:
-        is_open = any(finding.kind in (FindingKind.ASSUMED_SETTINGS, FindingKind.MISSING_LOG_DIR) for finding in found)
+        is_open = any(finding.code in (RemarkCode.ASSUMED_SETTINGS, RemarkCode.MISSING_LOG_DIR) for finding in found)
         said.append(FINE_AS_FAR_AS_READ if is_open else FINE if has_all else FINE_AS_FAR_AS_CHOSEN)
     counts = Counter(finding.severity for finding in found)
     if counts:
@@ -41,8 +42,8 @@ def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool, ha
     return [*parts, lines(*said, is_indented=False)]
 
 
-def _kind(kind: FindingKind, found: Sequence[Finding], space: Space) -> list[Part]:
-    tone = _TONES.get(kind.severity, Tone.STRONG)
+def _of_code(code: RemarkCode, found: Sequence[Finding], space: Space) -> list[Part]:
+    tone = _TONES.get(code.severity, Tone.STRONG)
     shown = found if space.is_verbose else found[:MOST_SHOWN]
     said = []
     for finding in shown:
@@ -54,7 +55,7 @@ def _kind(kind: FindingKind, found: Sequence[Finding], space: Space) -> list[Par
         said.append(f"and {more} of this kind; --verbose lists all")
     # A command stays on its line, because one wants to copy it.
     findings = Lines(lines=tuple(map(readable.relative_to_here, said)), is_broken=False)
-    return [Heading(name=f"{kind.severity}: {kind.word}", tone=tone), findings]
+    return [Heading(name=f"{code.severity}: {code}", tone=tone), findings]
 
 
 def _place(finding: Finding) -> str:

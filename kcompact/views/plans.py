@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kcompact import readable
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.cost import kafka_passes_at_most, keys_per_pass
 from kcompact.plan.deletion import (
@@ -26,6 +25,7 @@ from kcompact.plan.run_notes import hints
 from kcompact.plan.totals import PlanTotals, deleted_by_retention, not_to_clean, totals_of
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
+from kcompact.remarks import Note, RemarkCode
 from kcompact.views.parts import Cell, Heading, Part, Space, Table, Tone, lines, row
 from kcompact.views.segments import log_scale
 from kcompact.views.sentences import amount_of, limit_text, policy_line, release_line, topics_of, unlocked
@@ -186,7 +186,7 @@ def _notes(entries: Sequence[PlannedPartition]) -> dict[Note, list[str]]:
     found: dict[Note, list[str]] = {}
     for entry in entries:
         for note in dict.fromkeys(entry.plan.log.notes) if entry.plan is not None else ():
-            if note.code is NoteCode.NO_QUORUM_HIGH_WATERMARK:
+            if note.code is RemarkCode.NO_QUORUM_HIGH_WATERMARK:
                 continue  # No plan depends on it.
             found.setdefault(note, []).append(entry.name)
     return found

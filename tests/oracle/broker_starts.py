@@ -29,11 +29,12 @@ from fixtures.broker import Broker, create_topics
 from kcompact.config.metadata_log import METADATA_DIRECTORY, read_topic_id
 from kcompact.config.server_properties import read_broker_config
 from kcompact.doctor.examination import examine
-from kcompact.doctor.findings import Finding, FindingKind, Severity
+from kcompact.doctor.findings import Finding
 from kcompact.errors import CorruptDataError
 from kcompact.format.names import parse_metadata_snapshot_name
 from kcompact.log.segment_reader import batches
 from kcompact.plan.options import PlanOptions
+from kcompact.remarks import RemarkCode, Severity
 from tests.oracle.real_kafka import Json, RealKafka, append, copy_log_dir, marker, record, roll
 from tests.oracle.starts import MEMORY_BYTES
 from tests.support.file_damage import DAMAGES, damage, files_of
@@ -207,10 +208,10 @@ def examined(home: Path, now_ms: int) -> list[Finding]:
 def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]:
     """Return what `doctor` leaves unsaid, and what it says wrongly."""
     # A consumer of a small log fetches whole segments, and hardly uses an index.
-    severities: Mapping[Severity, FindingKind] = {
-        each.severity: each.kind for each in reversed(found) if each.kind is not FindingKind.HIDDEN_RECORDS
+    severities: Mapping[Severity, RemarkCode] = {
+        each.severity: each.code for each in reversed(found) if each.code is not RemarkCode.HIDDEN_RECORDS
     }
-    kinds = {each.kind for each in found}
+    kinds = {each.code for each in found}
     lost = list(sound.lost(damaged))
     wrong = []
     if damaged.ended and Severity.BROKER not in severities:
@@ -218,18 +219,18 @@ def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]
     if not damaged.ended and lost and not (severities.keys() & {Severity.RECORDS, Severity.BROKER}):
         # Of a stale replica doctor says that a broker moves it aside.
         is_said = kinds & {
-            FindingKind.DAMAGED_BATCH,
-            FindingKind.UNCLEANABLE_BATCH,
-            FindingKind.STALE_REPLICA,
-            FindingKind.HIDDEN_RECORDS,
+            RemarkCode.DAMAGED_BATCH,
+            RemarkCode.UNCLEANABLE_BATCH,
+            RemarkCode.STALE_REPLICA,
+            RemarkCode.HIDDEN_RECORDS,
         }
         wrong += [] if is_said else [f"unsaid: {each}" for each in lost]
     if Severity.BROKER in severities and not damaged.ended and not lost:
-        wrong.append(f"wrong: stops a broker, {severities[Severity.BROKER].word}")
+        wrong.append(f"wrong: stops a broker, {severities[Severity.BROKER].value}")
     # A metadata log that is cut off between two batches looks whole.
     loses_metadata = bool(sound.metadata_offsets - damaged.metadata_offsets)
     if Severity.RECORDS in severities and not (damaged.ended or lost or loses_metadata):
-        wrong.append(f"wrong: loses records, {severities[Severity.RECORDS].word}")
+        wrong.append(f"wrong: loses records, {severities[Severity.RECORDS].value}")
     if "uncleanable" in damaged.logged and Severity.CLEANER not in severities and not wrong and not lost:
         wrong.append("unsaid: uncleanable")
     return wrong
@@ -265,7 +266,7 @@ def main() -> None:
                     print(
                         done,
                         *differ,
-                        *(f"{each.kind.word}: {each.problem}" for each in found if each.stops),
+                        *(f"{each.code.value}: {each.problem}" for each in found if each.stops),
                         sep="\n    ",
                     )
                     print("    broker:", "ended" if damaged.ended else list(sound.lost(damaged)))

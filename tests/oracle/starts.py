@@ -25,8 +25,9 @@ from pathlib import Path
 
 from kcompact.config.settings import Override
 from kcompact.doctor.examination import examine
-from kcompact.doctor.findings import Finding, FindingKind, Severity
+from kcompact.doctor.findings import Finding
 from kcompact.plan.options import PlanOptions
+from kcompact.remarks import RemarkCode, Severity
 from tests.oracle.driver import NEWEST
 from tests.oracle.real_kafka import Json, RealKafka, append, copy_log_dir, marker, record, roll, start_offset
 from tests.oracle.run import scratch_directory
@@ -42,10 +43,10 @@ CONFIGS = {
 MEMORY_BYTES = 64 << 20
 EACH_JVM = 300
 USUAL = (
-    FindingKind.UNCLEAN_SHUTDOWN,
-    FindingKind.HANGING_TRANSACTION,
-    FindingKind.NO_META_PROPERTIES,
-    FindingKind.NO_HIGH_WATERMARK,
+    RemarkCode.UNCLEAN_SHUTDOWN,
+    RemarkCode.HANGING_TRANSACTION,
+    RemarkCode.NO_META_PROPERTIES,
+    RemarkCode.NO_HIGH_WATERMARK,
 )
 """What a sound directory may have. One that was written and killed at once has no `meta.properties`."""
 NEW_RECORDS = 12
@@ -171,7 +172,7 @@ def sound(kafka: RealKafka, seed: int, scratch: Path) -> Comparison:
     log_dir = scratch / "kafka-logs"
     now_ms = write(kafka, log_dir, rng, kills=rng.random() < 0.4)
     found = {reads_all: examined(log_dir, now_ms, reads_all=reads_all) for reads_all in (True, False)}
-    alarms = {each.kind.word for those in found.values() for each in those if each.stops and each.kind not in USUAL}
+    alarms = {each.code.value for those in found.values() for each in those if each.stops and each.code not in USUAL}
     wrong = [f"wrong: {each}" for each in sorted(alarms)]
     return Comparison(kind="sound", done="nothing", started={}, findings=found[True], differences=wrong)
 
@@ -200,29 +201,29 @@ def stops(reply: Json) -> bool:
 
 def differences(sound: Json, damaged: Json, found: list[Finding], *, is_of_log: bool) -> list[str]:
     """Return what `doctor --verify` leaves unsaid, and what it says wrongly. `is_of_log`: a `.log` is damaged."""
-    severities, kinds = {each.severity for each in found}, {each.kind for each in found}
+    severities, kinds = {each.severity for each in found}, {each.code for each in found}
     wrong = false_alarms(sound, damaged, found)
     if stops(damaged):
         is_said = Severity.BROKER in severities or (Severity.RECORDS in severities and "log_dirs" in damaged)
         return [*wrong, *([] if is_said else ["unsaid: the broker stops"])]
     # An offset is in no checksum. Only the index says that a batch had another one, unless it is the index that lies.
     lossy = {
-        FindingKind.DAMAGED_BATCH,
-        FindingKind.UNCLEANABLE_BATCH,
-        *([FindingKind.LYING_INDEX] if is_of_log else []),
+        RemarkCode.DAMAGED_BATCH,
+        RemarkCode.UNCLEANABLE_BATCH,
+        *([RemarkCode.LYING_INDEX] if is_of_log else []),
     }
     if Severity.RECORDS not in severities and not kinds & lossy:
         wrong += [f"unsaid: {each}" for each in losses(sound, damaged)]
     # What else the cleaner gives up for the same damage is not told again.
     # With wrong entries, or with offsets of another segment, its new index may take no falling ones.
     may_fail = any(each.path.suffix == ".txnindex" or "offset" in each.problem for each in found if each.stops)
-    kinds |= {FindingKind.UNCLEANABLE_BATCH} if may_fail else set()
+    kinds |= {RemarkCode.UNCLEANABLE_BATCH} if may_fail else set()
     if not kinds & {
-        FindingKind.UNCLEANABLE_BATCH,
-        FindingKind.CLEANER_ENDS,
-        FindingKind.TORN_END,
-        FindingKind.HIDDEN_RECORDS,
-        FindingKind.LOST_END,
+        RemarkCode.UNCLEANABLE_BATCH,
+        RemarkCode.CLEANER_ENDS,
+        RemarkCode.TORN_END,
+        RemarkCode.HIDDEN_RECORDS,
+        RemarkCode.LOST_END,
     }:
         wrong += [f"unsaid: uncleanable {each}" for each in given_up(sound, damaged)]
     return wrong
@@ -231,28 +232,28 @@ def differences(sound: Json, damaged: Json, found: list[Finding], *, is_of_log: 
 def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
     """Return what is said and not so."""
     # Whether an entry behind the end of a log is wrong, or the log, nothing tells.
-    found = [each for each in found if each.kind is not FindingKind.LOST_END or "its last entry leads" in each.problem]
+    found = [each for each in found if each.code is not RemarkCode.LOST_END or "its last entry leads" in each.problem]
     if not stops(damaged):  # The added records may have jumped over the offsets that no entry can be added for.
         found = [
-            each for each in found if each.kind is not FindingKind.UNWRITABLE_INDEX or not _is_passed(each, damaged)
+            each for each in found if each.code is not RemarkCode.UNWRITABLE_INDEX or not _is_passed(each, damaged)
         ]
-    kinds = {each.severity: each.kind for each in found}
+    kinds = {each.severity: each.code for each in found}
     wrong = []
     if Severity.BROKER in kinds and not stops(damaged):
-        wrong.append(f"wrong: stops a broker, {kinds[Severity.BROKER].word}")
+        wrong.append(f"wrong: stops a broker, {kinds[Severity.BROKER].value}")
     if stops(damaged):
         return wrong
     if Severity.RECORDS in kinds and not list(losses(sound, damaged)):
-        wrong.append(f"wrong: loses records, {kinds[Severity.RECORDS].word}")
+        wrong.append(f"wrong: loses records, {kinds[Severity.RECORDS].value}")
     for each in found:
         cleaned_to = damaged["log_dirs"][0]["cleaned"].get(each.directory.name, 0)
         if (
-            each.kind is FindingKind.UNCLEANABLE_BATCH
+            each.code is RemarkCode.UNCLEANABLE_BATCH
             and int(each.path.stem) < cleaned_to
             and not _is_transactional(each)
         ):
             wrong.append("wrong: uncleanable")
-        if each.kind is FindingKind.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
+        if each.code is RemarkCode.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
             wrong.append("wrong: the cleaner does not end")
     return wrong
 
@@ -320,7 +321,7 @@ def main() -> None:
             wrong += bool(comparison.differences)
             if comparison.differences or arguments.verbose:
                 print(f"seed {seed}: {comparison.done}", *comparison.differences, sep="\n    ")
-                found = [f"{each.kind.word}: {each.problem}" for each in comparison.findings if each.stops]
+                found = [f"{each.code.value}: {each.problem}" for each in comparison.findings if each.stops]
                 print("   ", "\n    ".join(found))
                 if arguments.verbose:
                     print("    kafka:", str(comparison.started)[:600])

@@ -21,8 +21,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from fixtures.broker import CLUSTER_ID, Broker, create_topics
-from kcompact.doctor.findings import FindingKind
 from kcompact.format.properties import parse_meta_properties
+from kcompact.remarks import RemarkCode
 from tests.oracle.driver import NEWEST
 from tests.oracle.real_kafka import copy_log_dir, java
 from tests.support.broker_files import build_meta_properties
@@ -74,7 +74,7 @@ def log_dir(stopped: Path, tmp_path: Path) -> Path:
 def found(*arguments: str | Path) -> dict[str, dict[str, Any]]:
     """Return the findings, without those on settings that are only assumed and on the broker's release."""
     ran = kcompact("doctor", "--json", *arguments)
-    always = {FindingKind.ASSUMED_SETTINGS.word, FindingKind.BROKER_RELEASE.word}
+    always = {RemarkCode.ASSUMED_SETTINGS.value, RemarkCode.BROKER_RELEASE.value}
     return {each["finding"]: each for each in ran.json["findings"] if each["finding"] not in always}
 
 
@@ -152,27 +152,27 @@ def swap_of_zeros(log_dir: Path) -> None:
     (orders(log_dir) / f"{CLOSED}.swap").write_bytes(bytes(100))
 
 
-STOPS: dict[Callable[[Path], None], FindingKind] = {
-    meta_properties_without_cluster: FindingKind.BAD_META_PROPERTIES,
-    malformed_meta_properties: FindingKind.BAD_META_PROPERTIES,
-    zeros_at_the_end: FindingKind.UNLOADABLE_SEGMENT,
-    swap_of_zeros: FindingKind.UNLOADABLE_SEGMENT,
-    lost_and_found: FindingKind.UNKNOWN_DIRECTORY,
-    backup_of_a_log: FindingKind.UNKNOWN_FILE,
-    snapshot_without_a_number: FindingKind.UNKNOWN_FILE,
-    cut_checkpoint: FindingKind.BAD_CHECKPOINT,
-    cut_leader_epochs: FindingKind.BAD_CHECKPOINT,
-    leader_epochs_of_the_future: FindingKind.BAD_CHECKPOINT,
-    cut_partition_metadata: FindingKind.BAD_CHECKPOINT,
-    malformed_partition_metadata: FindingKind.BAD_CHECKPOINT,
-    transaction_index_of_the_future: FindingKind.BAD_TRANSACTION_INDEX,
+STOPS: dict[Callable[[Path], None], RemarkCode] = {
+    meta_properties_without_cluster: RemarkCode.BAD_META_PROPERTIES,
+    malformed_meta_properties: RemarkCode.BAD_META_PROPERTIES,
+    zeros_at_the_end: RemarkCode.UNLOADABLE_SEGMENT,
+    swap_of_zeros: RemarkCode.UNLOADABLE_SEGMENT,
+    lost_and_found: RemarkCode.UNKNOWN_DIRECTORY,
+    backup_of_a_log: RemarkCode.UNKNOWN_FILE,
+    snapshot_without_a_number: RemarkCode.UNKNOWN_FILE,
+    cut_checkpoint: RemarkCode.BAD_CHECKPOINT,
+    cut_leader_epochs: RemarkCode.BAD_CHECKPOINT,
+    leader_epochs_of_the_future: RemarkCode.BAD_CHECKPOINT,
+    cut_partition_metadata: RemarkCode.BAD_CHECKPOINT,
+    malformed_partition_metadata: RemarkCode.BAD_CHECKPOINT,
+    transaction_index_of_the_future: RemarkCode.BAD_TRANSACTION_INDEX,
 }
 
 
 @pytest.mark.parametrize("damage", STOPS, ids=[damage.__name__ for damage in STOPS])
 def test_a_broker_does_not_start(damage: Callable[[Path], None], log_dir: Path) -> None:
     damage(log_dir)
-    finding = found(log_dir)[STOPS[damage].word]
+    finding = found(log_dir)[STOPS[damage].value]
     assert finding["severity"] == "stops a broker"
     logged = logged_by_a_broker_that_ends(log_dir.parent)
     assert any(says in logged for says in finding["broker_says"].split(", or: ")), logged[-3000:]
@@ -235,13 +235,13 @@ def never_formatted(other: Path) -> None:
     (other / "meta.properties").unlink()
 
 
-TOGETHER: dict[Callable[[Path], None], FindingKind] = {
-    never_formatted: FindingKind.NO_META_PROPERTIES,
-    other_cluster: FindingKind.CLUSTER_IDS,
-    other_node: FindingKind.NODE_IDS,
-    same_directory: FindingKind.DIRECTORY_IDS,
-    same_partition: FindingKind.DUPLICATE_PARTITION,
-    metadata_log: FindingKind.METADATA_LOGS,
+TOGETHER: dict[Callable[[Path], None], RemarkCode] = {
+    never_formatted: RemarkCode.NO_META_PROPERTIES,
+    other_cluster: RemarkCode.CLUSTER_IDS,
+    other_node: RemarkCode.NODE_IDS,
+    same_directory: RemarkCode.DIRECTORY_IDS,
+    same_partition: RemarkCode.DUPLICATE_PARTITION,
+    metadata_log: RemarkCode.METADATA_LOGS,
 }
 
 
@@ -253,7 +253,7 @@ def test_a_broker_does_not_start_on_directories_that_contradict_each_other(
     other.mkdir()
     _with_meta_properties(other)
     make(other)
-    finding = found(log_dir, other)[TOGETHER[make].word]
+    finding = found(log_dir, other)[TOGETHER[make].value]
     assert finding["severity"] == "stops a broker"
     logged = logged_by_a_broker_that_ends(tmp_path, properties=f"log.dirs={log_dir},{other}\n")
     expected = finding["broker_says"].partition(", or: ")[0]

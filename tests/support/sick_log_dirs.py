@@ -18,7 +18,6 @@ from unittest import mock
 
 import pytest
 
-from kcompact.doctor.findings import FindingKind
 from kcompact.format.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -27,6 +26,7 @@ from kcompact.format.checkpoint import (
 )
 from kcompact.format.properties import MetaProperties, encode_uuid
 from kcompact.kernels import libraries
+from kcompact.remarks import RemarkCode
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.broker_files import build_meta_properties, build_partition_metadata
 from tests.support.command_line import LOG0, LOG3, LOG6, flip, rewrite, running_broker, server_properties
@@ -55,7 +55,7 @@ DELETE = ("--config", "cleanup.policy=delete")
 
 Options = tuple[str, ...]
 Sickness = Callable[[Path], "Options | contextlib.AbstractContextManager[Options]"]
-SICKNESSES: dict[FindingKind, list[Sickness]] = {}
+SICKNESSES: dict[RemarkCode, list[Sickness]] = {}
 
 
 def healthy(log_dir: Path, text: str = HEALTHY) -> Path:
@@ -68,7 +68,7 @@ def healthy(log_dir: Path, text: str = HEALTHY) -> Path:
     return log_writer.write(spec, log_dir)
 
 
-def of(kind: FindingKind) -> Callable[[Sickness], Sickness]:
+def of(kind: RemarkCode) -> Callable[[Sickness], Sickness]:
     def add(sickness: Sickness) -> Sickness:
         SICKNESSES.setdefault(kind, []).append(sickness)
         return sickness
@@ -96,19 +96,19 @@ def another_log_dir(log_dir: Path, properties: MetaProperties) -> Path:
 # Loses records
 
 
-@of(FindingKind.LOG_START_ABOVE_END)
+@of(RemarkCode.LOG_START_ABOVE_END)
 def log_start_above_the_end(log_dir: Path) -> Options:
     checkpoint(log_dir, LOG_START_OFFSET_CHECKPOINT, 90)
     return COMPACT
 
 
-@of(FindingKind.MISSING_LOG)
+@of(RemarkCode.MISSING_LOG)
 def log_without_a_segment(log_dir: Path) -> Options:
     (orders(log_dir) / LOG3).unlink()
     return COMPACT
 
 
-@of(FindingKind.MISSING_LOG)
+@of(RemarkCode.MISSING_LOG)
 def log_without_all_files_of_a_segment(log_dir: Path) -> Options:
     checkpoint(log_dir, CLEANER_OFFSET_CHECKPOINT, 0)
     for path in orders(log_dir).glob("*3.*[xg]"):  # All but the snapshot.
@@ -116,20 +116,20 @@ def log_without_all_files_of_a_segment(log_dir: Path) -> Options:
     return COMPACT
 
 
-@of(FindingKind.ONLY_COPY)
+@of(RemarkCode.ONLY_COPY)
 def copy_that_lacks_a_replacement(log_dir: Path) -> Options:
     set_aside(log_dir, LOG3)
     return COMPACT
 
 
-@of(FindingKind.ONLY_COPY)
+@of(RemarkCode.ONLY_COPY)
 def replaced_by_a_torn_segment(log_dir: Path) -> Options:
     shutil.copy(orders(log_dir) / LOG3, orders(log_dir) / f"{LOG3}.deleted")
     rewrite(orders(log_dir) / LOG3, (orders(log_dir) / LOG3).read_bytes()[:-3])
     return COMPACT
 
 
-@of(FindingKind.ONLY_COPY)
+@of(RemarkCode.ONLY_COPY)
 def copy_that_lacks_every_replacement(log_dir: Path) -> Options:
     set_aside(log_dir, LOG0, LOG3, LOG6)
     return COMPACT
@@ -142,14 +142,14 @@ def set_aside(log_dir: Path, *logs: str) -> None:
             path.rename(f"{path}.deleted")
 
 
-@of(FindingKind.OFFSET_GAP)
+@of(RemarkCode.OFFSET_GAP)
 def log_with_a_gap(log_dir: Path) -> Options:
     for path in orders(log_dir).glob("*3.*"):
         path.unlink()
     return DELETE
 
 
-@of(FindingKind.INTERNAL_POLICY)
+@of(RemarkCode.INTERNAL_POLICY)
 def offsets_that_are_deleted(log_dir: Path) -> Options:
     healthy(log_dir, HEALTHY.replace("log ", "log name=__consumer_offsets-0 "))
     return (*COMPACT, "--config", "__consumer_offsets:cleanup.policy=delete")
@@ -166,14 +166,14 @@ def in_a_cluster(log_dir: Path, *records: MetadataRecord, topic_id: bytes = meta
 # Stops a broker
 
 
-@of(FindingKind.LOCKED)
+@of(RemarkCode.LOCKED)
 @contextlib.contextmanager
 def held_lock(log_dir: Path) -> Iterator[Options]:
     with running_broker(log_dir):
         yield COMPACT
 
 
-@of(FindingKind.LOCKED)
+@of(RemarkCode.LOCKED)
 @contextlib.contextmanager
 def suspended_broker(log_dir: Path) -> Iterator[Options]:
     with running_broker(log_dir, "kafka.Kafka") as pid:
@@ -183,21 +183,21 @@ def suspended_broker(log_dir: Path) -> Iterator[Options]:
         os.kill(pid, signal.SIGCONT)
 
 
-@of(FindingKind.MACHINE_CODE)
+@of(RemarkCode.MACHINE_CODE)
 @contextlib.contextmanager
 def no_machine_code(log_dir: Path) -> Iterator[Options]:
     with without_machine_code(log_dir.with_name("machine_code")):
         yield COMPACT
 
 
-@of(FindingKind.RUNNING)
+@of(RemarkCode.RUNNING)
 @contextlib.contextmanager
 def broker_at_work(log_dir: Path) -> Iterator[Options]:
     with running_broker(log_dir, "kafka.Kafka"):
         yield COMPACT
 
 
-@of(FindingKind.NO_ACCESS)
+@of(RemarkCode.NO_ACCESS)
 def files_of_root(log_dir: Path) -> Options:
     for path in (log_dir, *log_dir.rglob("*")):
         os.chown(path, 65534, 65534)
@@ -206,48 +206,48 @@ def files_of_root(log_dir: Path) -> Options:
     return COMPACT
 
 
-@of(FindingKind.NO_META_PROPERTIES)
+@of(RemarkCode.NO_META_PROPERTIES)
 def no_meta_properties(log_dir: Path) -> Options:
     (log_dir / "meta.properties").unlink()
     return COMPACT
 
 
-@of(FindingKind.BAD_META_PROPERTIES)
+@of(RemarkCode.BAD_META_PROPERTIES)
 def cut_meta_properties(log_dir: Path) -> Options:
     (log_dir / "meta.properties").write_text("version=1\nnode.id=one\n", encoding="utf-8")
     return COMPACT
 
 
-@of(FindingKind.BAD_META_PROPERTIES)
+@of(RemarkCode.BAD_META_PROPERTIES)
 def meta_properties_without_cluster(log_dir: Path) -> Options:
     (log_dir / "meta.properties").write_text("version=1\nnode.id=1\n", encoding="utf-8")
     return COMPACT
 
 
-@of(FindingKind.CLUSTER_IDS)
+@of(RemarkCode.CLUSTER_IDS)
 def two_clusters(log_dir: Path) -> Options:
     another_log_dir(log_dir, replace(OTHER, cluster_id="anotherClusterOfSomeon"))
     return COMPACT
 
 
-@of(FindingKind.NODE_IDS)
+@of(RemarkCode.NODE_IDS)
 def two_nodes(log_dir: Path) -> Options:
     another_log_dir(log_dir, replace(OTHER, node_id=2))
     return COMPACT
 
 
-@of(FindingKind.NODE_IDS)
+@of(RemarkCode.NODE_IDS)
 def node_of_another_file(log_dir: Path) -> Options:
     return (*COMPACT, "--broker-config", properties_file(log_dir, "node.id=7"))
 
 
-@of(FindingKind.DIRECTORY_IDS)
+@of(RemarkCode.DIRECTORY_IDS)
 def copied_directory(log_dir: Path) -> Options:
     another_log_dir(log_dir, BROKER)
     return COMPACT
 
 
-@of(FindingKind.METADATA_LOGS)
+@of(RemarkCode.METADATA_LOGS)
 def two_metadata_logs(log_dir: Path) -> Options:
     other = another_log_dir(log_dir, OTHER)
     for each in (log_dir, other):
@@ -255,37 +255,37 @@ def two_metadata_logs(log_dir: Path) -> Options:
     return COMPACT
 
 
-@of(FindingKind.DUPLICATE_PARTITION)
+@of(RemarkCode.DUPLICATE_PARTITION)
 def partition_twice(log_dir: Path) -> Options:
     other = another_log_dir(log_dir, OTHER)
     shutil.copytree(orders(log_dir), other / "orders-0")
     return COMPACT
 
 
-@of(FindingKind.BAD_CHECKPOINT)
+@of(RemarkCode.BAD_CHECKPOINT)
 def cut_checkpoint(log_dir: Path) -> Options:
     (log_dir / REPLICATION_OFFSET_CHECKPOINT).write_text("0\n2\norders 0 7\n", encoding="utf-8")
     return COMPACT
 
 
-@of(FindingKind.BAD_CHECKPOINT)
+@of(RemarkCode.BAD_CHECKPOINT)
 def cut_leader_epochs(log_dir: Path) -> Options:
     (orders(log_dir) / "leader-epoch-checkpoint").write_text("0\n1\n", encoding="utf-8")
     return COMPACT
 
 
-@of(FindingKind.BAD_CHECKPOINT)
+@of(RemarkCode.BAD_CHECKPOINT)
 def cut_partition_metadata(log_dir: Path) -> Options:
     (orders(log_dir) / "partition.metadata").write_text("version: 0\n", encoding="utf-8")
     return COMPACT
 
 
-@of(FindingKind.BAD_TRANSACTION_INDEX)
+@of(RemarkCode.BAD_TRANSACTION_INDEX)
 def transaction_index_of_the_future(log_dir: Path) -> Options:
     return with_new_entry(log_dir)
 
 
-@of(FindingKind.BAD_TRANSACTION_INDEX)
+@of(RemarkCode.BAD_TRANSACTION_INDEX)
 def transaction_index_of_the_future_after_a_kill(log_dir: Path) -> Options:
     (log_dir / ".kafka_cleanshutdown").unlink()
     return with_new_entry(log_dir)
@@ -297,37 +297,37 @@ def with_new_entry(log_dir: Path) -> Options:
     return COMPACT
 
 
-@of(FindingKind.UNLOADABLE_SEGMENT)
+@of(RemarkCode.UNLOADABLE_SEGMENT)
 def zeros_at_the_end(log_dir: Path) -> Options:
     rewrite(orders(log_dir) / LOG6, (orders(log_dir) / LOG6).read_bytes() + bytes(100))
     return COMPACT
 
 
-@of(FindingKind.UNLOADABLE_SEGMENT)
+@of(RemarkCode.UNLOADABLE_SEGMENT)
 def swap_of_zeros(log_dir: Path) -> Options:
     (orders(log_dir) / f"{LOG0}.swap").write_bytes(bytes(100))
     return COMPACT
 
 
-@of(FindingKind.UNKNOWN_DIRECTORY)
+@of(RemarkCode.UNKNOWN_DIRECTORY)
 def lost_and_found(log_dir: Path) -> Options:
     (log_dir / "lost+found").mkdir()
     return COMPACT
 
 
-@of(FindingKind.UNKNOWN_FILE)
+@of(RemarkCode.UNKNOWN_FILE)
 def backup_of_a_log(log_dir: Path) -> Options:
     shutil.copy(orders(log_dir) / LOG0, orders(log_dir) / "backup.log")
     return COMPACT
 
 
-@of(FindingKind.BAD_SETTING)
+@of(RemarkCode.BAD_SETTING)
 def small_dedupe_buffer(log_dir: Path) -> Options:
     text = "log.cleaner.dedupe.buffer.size=1048576"
     return (*COMPACT, "--broker-config", properties_file(log_dir, text))
 
 
-@of(FindingKind.BAD_SETTING)
+@of(RemarkCode.BAD_SETTING)
 def lags_in_wrong_order(log_dir: Path) -> Options:
     text = "log.cleaner.min.compaction.lag.ms=2000\nlog.cleaner.max.compaction.lag.ms=1000"
     return (*COMPACT, "--broker-config", properties_file(log_dir, text))
@@ -341,28 +341,28 @@ def properties_file(log_dir: Path, text: str = "") -> str:
 # Stops its cleaner
 
 
-@of(FindingKind.UNCLEANABLE_BATCH)
+@of(RemarkCode.UNCLEANABLE_BATCH)
 def zeros_after_a_segment(log_dir: Path) -> Options:
     rewrite(orders(log_dir) / LOG3, (orders(log_dir) / LOG3).read_bytes() + bytes(100))
     return COMPACT
 
 
-@of(FindingKind.CLEANER_DISABLED)
+@of(RemarkCode.CLEANER_DISABLED)
 def cleaner_switched_off(log_dir: Path) -> Options:
     return (*COMPACT, "--broker-config", properties_file(log_dir, "log.cleaner.enable=false"))
 
 
-@of(FindingKind.NEVER_DIRTY_ENOUGH)
+@of(RemarkCode.NEVER_DIRTY_ENOUGH)
 def ratio_of_one(log_dir: Path) -> Options:
     return (*COMPACT, "--config", "min.cleanable.dirty.ratio=1.0")
 
 
-@of(FindingKind.OFFSET_MAP)
+@of(RemarkCode.OFFSET_MAP)
 def map_without_keys(log_dir: Path) -> Options:
     return (*COMPACT, "--config", "log.cleaner.io.buffer.load.factor=0.0000000001")
 
 
-@of(FindingKind.HANGING_TRANSACTION)
+@of(RemarkCode.HANGING_TRANSACTION)
 def transaction_of_yesterday(log_dir: Path) -> Options:
     shutil.rmtree(orders(log_dir))
     (log_dir / REPLICATION_OFFSET_CHECKPOINT).unlink()
@@ -375,75 +375,75 @@ def transaction_of_yesterday(log_dir: Path) -> Options:
 # Stops kcompact
 
 
-@of(FindingKind.UNCLEAN_SHUTDOWN)
+@of(RemarkCode.UNCLEAN_SHUTDOWN)
 def killed_broker(log_dir: Path) -> Options:
     (log_dir / ".kafka_cleanshutdown").unlink()
     return COMPACT
 
 
-@of(FindingKind.STAGING)
+@of(RemarkCode.STAGING)
 def interrupted_run(log_dir: Path) -> Options:
     (orders(log_dir) / ".kcompact-0123456789abcdef").mkdir()
     return COMPACT
 
 
-@of(FindingKind.LEFTOVERS)
+@of(RemarkCode.LEFTOVERS)
 def interrupted_cleaning(log_dir: Path) -> Options:
     (orders(log_dir) / f"{LOG0}.cleaned").write_bytes(b"")
     return COMPACT
 
 
-@of(FindingKind.DAMAGED_BATCH)
+@of(RemarkCode.DAMAGED_BATCH)
 def flipped_value(log_dir: Path) -> Options:
     flip(orders(log_dir) / LOG0, -2)
     return (*COMPACT, "--verify")
 
 
-@of(FindingKind.TORN_END)
+@of(RemarkCode.TORN_END)
 def torn_end(log_dir: Path) -> Options:
     rewrite(orders(log_dir) / LOG6, (orders(log_dir) / LOG6).read_bytes()[:-3])
     return COMPACT
 
 
-@of(FindingKind.LYING_INDEX)
+@of(RemarkCode.LYING_INDEX)
 def time_index_that_ends_early(log_dir: Path) -> Options:
     path = orders(log_dir) / LOG3.replace(".log", ".timeindex")
     rewrite(path, path.read_bytes() + b"123456789")
     return COMPACT
 
 
-@of(FindingKind.BAD_SNAPSHOT)
+@of(RemarkCode.BAD_SNAPSHOT)
 def cut_snapshot(log_dir: Path) -> Options:
     (orders(log_dir) / "00000000000000000006.snapshot").write_bytes(b"\0\1")
     return (*COMPACT, "--verify")
 
 
-@of(FindingKind.CHECKPOINT_ABOVE_END)
+@of(RemarkCode.CHECKPOINT_ABOVE_END)
 def recovery_point_above_the_end(log_dir: Path) -> Options:
     checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT, 90)
     return COMPACT
 
 
-@of(FindingKind.POLICY_UNKNOWN)
+@of(RemarkCode.POLICY_UNKNOWN)
 def no_policy(log_dir: Path) -> Options:
     log_dir.with_name(TOPICS).unlink()
     return ()
 
 
-@of(FindingKind.NO_HIGH_WATERMARK)
+@of(RemarkCode.NO_HIGH_WATERMARK)
 def other_high_watermarks(log_dir: Path) -> Options:
     healthy(log_dir, HEALTHY.replace("log ", "log name=users-0 "))
     checkpoint(log_dir, REPLICATION_OFFSET_CHECKPOINT, 7, "users 0")
     return COMPACT
 
 
-@of(FindingKind.REFUSED)
+@of(RemarkCode.REFUSED)
 def checkpoint_that_is_a_link(log_dir: Path) -> Options:
     (log_dir / CLEANER_OFFSET_CHECKPOINT).symlink_to("nowhere")
     return COMPACT
 
 
-@of(FindingKind.REFUSED)
+@of(RemarkCode.REFUSED)
 def partition_that_is_a_link(log_dir: Path) -> Options:
     elsewhere = log_dir.with_name("elsewhere")
     healthy(elsewhere, HEALTHY.replace("log ", "log name=users-0 "))
@@ -451,7 +451,7 @@ def partition_that_is_a_link(log_dir: Path) -> Options:
     return COMPACT
 
 
-@of(FindingKind.STALE_REPLICA)
+@of(RemarkCode.STALE_REPLICA)
 def topic_that_was_created_again(log_dir: Path) -> Options:
     topic = metadata_log.topic("orders", metadata_log.ORDERS, cleanup_policy="compact")
     return (*COMPACT, *in_a_cluster(log_dir, *topic, topic_id=metadata_log.OTHER))
@@ -460,73 +460,73 @@ def topic_that_was_created_again(log_dir: Path) -> Options:
 # Notes
 
 
-@of(FindingKind.STRAY_REPLICA)
+@of(RemarkCode.STRAY_REPLICA)
 def topic_that_the_cluster_does_not_have(log_dir: Path) -> Options:
     return (*COMPACT, *in_a_cluster(log_dir, *metadata_log.topic("users", metadata_log.USERS)))
 
 
-@of(FindingKind.LAG_ORDER)
+@of(RemarkCode.LAG_ORDER)
 def lags_in_wrong_order_in_the_cluster(log_dir: Path) -> Options:
     settings = {"cleanup_policy": "compact", "min_compaction_lag_ms": "2000", "max_compaction_lag_ms": "1000"}
     return in_a_cluster(log_dir, *metadata_log.topic("orders", metadata_log.ORDERS, **settings))
 
 
-@of(FindingKind.MISSING_LOG_DIR)
+@of(RemarkCode.MISSING_LOG_DIR)
 def disk_that_is_not_there(log_dir: Path) -> Options:
     server_properties(log_dir, log_dir.with_name("gone"))
     return COMPACT
 
 
-@of(FindingKind.NO_META_PROPERTIES)
+@of(RemarkCode.NO_META_PROPERTIES)
 def metadata_disk_that_is_not_there(log_dir: Path) -> Options:
     server_properties(log_dir, text=f"metadata.log.dir={log_dir.with_name('gone')}")
     return COMPACT
 
 
-@of(FindingKind.DELETE_DIRECTORY)
+@of(RemarkCode.DELETE_DIRECTORY)
 def deleted_topic(log_dir: Path) -> Options:
     shutil.copytree(orders(log_dir), log_dir / f"users-0.{'0' * 32}-delete")
     return COMPACT
 
 
-@of(FindingKind.STRAY_DIRECTORY)
+@of(RemarkCode.STRAY_DIRECTORY)
 def stray_replica(log_dir: Path) -> Options:
     shutil.copytree(orders(log_dir), log_dir / f"users-0.{'0' * 32}-stray")
     return COMPACT
 
 
-@of(FindingKind.FOREIGN_NAME)
+@of(RemarkCode.FOREIGN_NAME)
 def readme_file(log_dir: Path) -> Options:
     (orders(log_dir) / "README").write_text("hands off", encoding="utf-8")
     return COMPACT
 
 
-@of(FindingKind.FOREIGN_NAME)
+@of(RemarkCode.FOREIGN_NAME)
 def name_that_kafka_does_not_write(log_dir: Path) -> Options:
     (log_dir / "orders-007").mkdir()
     return COMPACT
 
 
-@of(FindingKind.DELETED_FILES)
+@of(RemarkCode.DELETED_FILES)
 def replaced_segment(log_dir: Path) -> Options:
     (orders(log_dir) / f"{LOG0}.deleted").write_bytes(b"")
     return COMPACT
 
 
-@of(FindingKind.DELETED_FILES)
+@of(RemarkCode.DELETED_FILES)
 def segments_deleted_from_the_start(log_dir: Path) -> Options:
     set_aside(log_dir, LOG0, LOG3)
     (orders(log_dir) / "leader-epoch-checkpoint").write_text("0\n1\n0 6\n", encoding="utf-8")
     return COMPACT
 
 
-@of(FindingKind.MISSING_INDEX)
+@of(RemarkCode.MISSING_INDEX)
 def no_index(log_dir: Path) -> Options:
     (orders(log_dir) / LOG3.replace(".log", ".index")).unlink()
     return COMPACT
 
 
-@of(FindingKind.TOPIC_IDS)
+@of(RemarkCode.TOPIC_IDS)
 def two_ids_of_a_topic(log_dir: Path) -> Options:
     shutil.copytree(orders(log_dir), log_dir / "orders-1")
     for name, topic_id in (("orders-0", "AAAAAAAAAAAAAAAAAAAABQ"), ("orders-1", "AAAAAAAAAAAAAAAAAAAABg")):
@@ -534,7 +534,7 @@ def two_ids_of_a_topic(log_dir: Path) -> Options:
     return (*COMPACT, "--high-watermark", "leo")
 
 
-@of(FindingKind.TOPIC_IDS)
+@of(RemarkCode.TOPIC_IDS)
 def two_topics_of_an_id(log_dir: Path) -> Options:
     text = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ"
     (orders(log_dir) / "partition.metadata").write_text(text, encoding="utf-8")
@@ -542,30 +542,30 @@ def two_topics_of_an_id(log_dir: Path) -> Options:
     return (*COMPACT, "--high-watermark", "leo")
 
 
-@of(FindingKind.UNKNOWN_ENTRY)
+@of(RemarkCode.UNKNOWN_ENTRY)
 def entry_of_a_deleted_topic(log_dir: Path) -> Options:
     checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT, 5, "users 0")
     return COMPACT
 
 
-@of(FindingKind.CLEANER_CHECKPOINT)
+@of(RemarkCode.CLEANER_CHECKPOINT)
 def cleaned_beyond_the_end(log_dir: Path) -> Options:
     checkpoint(log_dir, CLEANER_OFFSET_CHECKPOINT, 99)
     return COMPACT
 
 
-@of(FindingKind.FUTURE_TIME)
+@of(RemarkCode.FUTURE_TIME)
 def slow_clock(log_dir: Path) -> Options:
     return (*COMPACT, "--now", "2023-12-01T00:00:00Z")
 
 
-@of(FindingKind.ASSUMED_SETTINGS)
+@of(RemarkCode.ASSUMED_SETTINGS)
 def no_file_of_the_broker(log_dir: Path) -> Options:
     log_dir.with_name("server.properties").unlink()
     return COMPACT
 
 
-@of(FindingKind.BROKER_CONFIG)
+@of(RemarkCode.BROKER_CONFIG)
 @contextlib.contextmanager
 def file_above_the_log_directory(log_dir: Path) -> Iterator[Options]:
     (log_dir.parent / "config").mkdir()
@@ -575,20 +575,20 @@ def file_above_the_log_directory(log_dir: Path) -> Iterator[Options]:
         yield COMPACT
 
 
-@of(FindingKind.UNUSED_SETTING)
+@of(RemarkCode.UNUSED_SETTING)
 def misspelled_setting(log_dir: Path) -> Options:
     text = "log.cleaner.dedup.buffer.size=1000000000"
     return (*COMPACT, "--broker-config", properties_file(log_dir, text))
 
 
-@of(FindingKind.SLOW_CODEC)
+@of(RemarkCode.SLOW_CODEC)
 @contextlib.contextmanager
 def package_without_library(log_dir: Path) -> Iterator[Options]:
     with mock.patch.object(libraries, "_extension", side_effect=ImportError):
         yield (*COMPACT, "--verify")
 
 
-@of(FindingKind.RETENTION_FIRST)
+@of(RemarkCode.RETENTION_FIRST)
 def retention_before_compaction(log_dir: Path) -> Options:
     settings = ("cleanup.policy=compact,delete", "retention.ms=1000", "min.compaction.lag.ms=2000")
     return tuple(word for setting in settings for word in ("--config", setting))

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "kcompact"
 
 FOLDERS = [
     {"values", "exit_codes"},
-    {"readable", "wording", "notes", "release"},
+    {"readable", "wording", "remarks", "release"},
     {"errors"},
     {"host"},
     {"failures"},

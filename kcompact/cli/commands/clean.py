@@ -19,8 +19,8 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import CleaningAbortedError, KcompactError, StorageError
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import some_of
+from kcompact.remarks import Note, RemarkCode
 
 if TYPE_CHECKING:
     from kcompact.cleaner.cleaning import CleanOptions
@@ -152,7 +152,7 @@ def _with_journal(options: CleanOptions) -> CleanOptions:
         return options
     journal = default_journal()
     if journal is None:
-        streams.tell_notes([Note.of(NoteCode.NO_JOURNAL)])
+        streams.tell_notes([Note.of(RemarkCode.NO_JOURNAL)])
     return replace(options, journal=journal)
 
 
@@ -211,7 +211,7 @@ def _tell_notes(round_: Round, *, without_doubts: bool, is_quiet: bool) -> None:
     streams.tell_notes(note for note in round_.notes if not (without_doubts and note in round_.doubts))
     with suppress(OSError):
         if os.geteuid() == 0 and any(each.directory.stat().st_uid != 0 for each in round_.outcomes):
-            streams.tell_notes([Note.of(NoteCode.RUNNING_AS_ROOT)])
+            streams.tell_notes([Note.of(RemarkCode.RUNNING_AS_ROOT)])
     if round_.engine is not None and round_.engine.why and not is_quiet:
         streams.tell(str(round_.engine))
 

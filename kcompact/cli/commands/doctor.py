@@ -62,4 +62,4 @@ def command(
             printer.line(f"kernels: {state}")
 
     lost = deliver(DOCTOR, lambda: content, show, as_json=as_json, verbose=is_verbose)
-    return lost or gravest_exit_code(finding.kind.exit_code for finding in found if finding.stops)
+    return lost or gravest_exit_code(finding.code.exit_code for finding in found if finding.stops)

@@ -15,7 +15,7 @@ from kcompact.cli import options
 from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.errors import KcompactError
 from kcompact.host.machine import rare_collections
-from kcompact.notes import NoteCode
+from kcompact.remarks import RemarkCode
 
 if TYPE_CHECKING:
     from kcompact.clean.held_back import HeldBack
@@ -123,7 +123,7 @@ def _with_held_back(planned: Sequence[Answer[PlanDetails]]) -> tuple[list[Answer
         with suppress(KcompactError, OSError):  # Other commands report it.
             if plan is not None and plan.eligible and plan.lagging_replicas:
                 held_back = counts[entry.directory] = held_back_at_most(plan)
-                plan = noted(plan, [held_back.note(NoteCode.HELD_BACK_AT_MOST, plan)])
+                plan = noted(plan, [held_back.note(RemarkCode.HELD_BACK_AT_MOST, plan)])
         found.append(replace(entry, plan=plan))
     return found, counts
 

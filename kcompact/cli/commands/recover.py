@@ -14,8 +14,8 @@ from kcompact.cli import options
 from kcompact.cli.delivery import deliver
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted
+from kcompact.remarks import Note, RemarkCode
 
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
@@ -85,7 +85,7 @@ def command(paths: tuple[Path, ...], selection: Selection, foreign: bool, journa
 def _note_on(directory: Path, only_copies: Sequence[int]) -> Note:
     base_offset, *others = only_copies
     more = f" and those of {counted(len(others), 'more segment')}" if others else ""
-    return Note.of(NoteCode.ONLY_COPY_LEFT, name=directory.name, offset=base_offset, more=more)
+    return Note.of(RemarkCode.ONLY_COPY_LEFT, name=directory.name, offset=base_offset, more=more)
 
 
 def _entry(directory: Path, recovered: RecoveryReport | KcompactError) -> Answer[RecoveryReport]:

@@ -16,7 +16,7 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.next_command import command_after, typed_arguments
 from kcompact.cli.signals import stop_request
 from kcompact.errors import CorruptDataError
-from kcompact.notes import Note
+from kcompact.remarks import Note
 
 if TYPE_CHECKING:
     from kcompact.plan.options import PlanOptions

@@ -15,8 +15,8 @@ from kcompact.cli.option_types import NamedPath
 from kcompact.cli.output import streams
 from kcompact.cli.signals import StopRequest, stop_request
 from kcompact.errors import KcompactError, storage_errors
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import shown, some_of
+from kcompact.remarks import Note, RemarkCode
 
 if TYPE_CHECKING:
     from kcompact.cleaner.in_use import Locks, UseCheck
@@ -71,8 +71,8 @@ def _on_links(kept: Path, entries: Sequence[Answer[Restored]]) -> Note:
     """Return what to do with the directory of `keep_replaced`: only when all is back it holds no old segment alone."""
     missing = [shown(entry.directory.name) for entry in entries if entry.error is not None]
     if missing:
-        return Note.of(NoteCode.KEPT_NEEDED, path=shown(kept), names=some_of(missing, at_most=1))
-    return Note.of(NoteCode.KEPT_RESTORED, path=shown(kept))
+        return Note.of(RemarkCode.KEPT_NEEDED, path=shown(kept), names=some_of(missing, at_most=1))
+    return Note.of(RemarkCode.KEPT_RESTORED, path=shown(kept))
 
 
 def _entry(

@@ -19,10 +19,10 @@ from kcompact.cli.output import streams
 
 if TYPE_CHECKING:
     from kcompact.cli.output.printer import Printer
-    from kcompact.notes import Note
     from kcompact.plan.selection import Selection
     from kcompact.questions.search.keys import SearchedKey
     from kcompact.questions.search.statement import Statement
+    from kcompact.remarks import Note
 
 
 @options.command("search-key", settings=False, selects=True)

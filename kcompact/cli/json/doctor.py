@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from kcompact.cli.json.fields import BOOLEAN, INTEGER, STRING, TEXT, Document, Field, Shape, choice, list_of, nullable
 from kcompact.cli.json.partitions import NOW_MS
-from kcompact.doctor.findings import FindingKind, Severity
+from kcompact.remarks import RemarkCode, Severity
 
 FINDING = Shape(
     "finding",
     Field("severity", choice(Severity), "what it stops"),
     Field(
-        "finding", choice(tuple(kind.word for kind in FindingKind)), "its name in [doctor.md](doctor.md)", "kind.word"
+        "finding",
+        choice(tuple(code.value for code in RemarkCode if code.is_finding)),
+        "its name in [doctor.md](doctor.md)",
+        "code",
     ),
     Field("directory", TEXT, "where"),
     Field("file", nullable(TEXT), "where"),
@@ -20,7 +23,7 @@ FINDING = Shape(
     Field("problem", STRING, "what is wrong"),
     Field("broker_says", nullable(STRING), "what a broker's log says", lambda finding: finding.broker_says or None),
     Field("next", nullable(STRING), "the command to run next", lambda finding: finding.next_command or None),
-    Field("exit_code", INTEGER, "0 for a note", "kind.exit_code"),
+    Field("exit_code", INTEGER, "0 for a note", "code.exit_code"),
     meaning="What does not apply is null.",
 )
 

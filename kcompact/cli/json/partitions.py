@@ -24,7 +24,6 @@ from kcompact.cli.json.fields import (
 from kcompact.config.settings import Source, config_fields
 from kcompact.format.names import TopicPartition, parse_directory
 from kcompact.log.segments import Segment
-from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan, Role
 from kcompact.plan.deletion import RetentionReason, plan_forecast, reason_to_roll
 from kcompact.plan.discovery import LeftOutKind
@@ -33,6 +32,7 @@ from kcompact.plan.replicas import OtherReplica
 from kcompact.plan.verdict import Reason
 from kcompact.plan.walk import PlannedPartition
 from kcompact.release import RELEASES, ReleaseSource
+from kcompact.remarks import RemarkCode
 from kcompact.views.sentences import clean_below_offset, role_reason
 
 # Which partition, and its error
@@ -62,7 +62,9 @@ ERROR = Shape(
 
 NOTE = Shape(
     "note",
-    Field("code", choice(NoteCode), "what the note is about; it never changes"),
+    Field(
+        "code", choice(tuple(code for code in RemarkCode if code.is_note)), "what the note is about; it never changes"
+    ),
     Field("text", STRING, "the note in words"),
 )
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from kcompact.cli.output.dump import compact, raw_field
 from kcompact.format.batch import Record
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted
+from kcompact.remarks import Note, RemarkCode
 
 _CONFLUENT_MAGIC = 0
 _CONFLUENT_HEADER = struct.Struct(">bi")
@@ -117,7 +117,7 @@ class FieldDecoder:
             if count:
                 found.append(
                     Note.of(
-                        NoteCode.FIELD_NOT_DECODED,
+                        RemarkCode.FIELD_NOT_DECODED,
                         fields=counted(count, noun),
                         decoder=self.names[field],
                         are="is" if count == 1 else "are",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kcompact.cli.output import streams
 from kcompact.cli.output.progress import Counter, Shown, bars_if_long
 from kcompact.cli.signals import StopRequest, stop_request
-from kcompact.notes import Note
+from kcompact.remarks import Note
 from kcompact.stages.executor import Executor, Progress, RoundProgress
 
 if TYPE_CHECKING:

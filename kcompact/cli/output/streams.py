@@ -14,8 +14,8 @@ from typing import TextIO
 import click
 
 from kcompact.errors import StorageError
-from kcompact.notes import Note
 from kcompact.readable import safe_lines, shown
+from kcompact.remarks import Note
 
 OUTPUT = "standard output"
 _WIDTH_UNKNOWN = 80

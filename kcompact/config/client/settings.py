@@ -16,8 +16,8 @@ from kcompact.config.properties_files import CONFIG_PROVIDERS, VARIABLE, read_pr
 from kcompact.errors import ConfigError, storage_errors
 from kcompact.format.java_values import read_integer, trimmed
 from kcompact.format.text_lines import INT_MAX
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import closest, shell_word, shown
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -103,7 +103,7 @@ def _unknown_names(properties: Mapping[str, str], where: str) -> list[Note]:
         return []
     meant = {name: closest(name, KAFKA_CLIENT_NAMES) for name in unknown}
     named = [f"{shown(name)} (did you mean {close}?)" if close else shown(name) for name, close in meant.items()]
-    return [Note.of(NoteCode.UNKNOWN_CLIENT_SETTING, where=shown(where), names=", ".join(named))]
+    return [Note.of(RemarkCode.UNKNOWN_CLIENT_SETTING, where=shown(where), names=", ".join(named))]
 
 
 def _permission_notes(path: Path, properties: Mapping[str, str]) -> list[Note]:
@@ -112,7 +112,7 @@ def _permission_notes(path: Path, properties: Mapping[str, str]) -> list[Note]:
         everyone_reads = bool(path.stat().st_mode & stat.S_IROTH)
     if not everyone_reads or not any(_is_secret(name, value) for name, value in properties.items()):
         return []
-    return [Note.of(NoteCode.READABLE_PASSWORD, file=shown(str(path)), word=shell_word(str(path)))]
+    return [Note.of(RemarkCode.READABLE_PASSWORD, file=shown(str(path)), word=shell_word(str(path)))]
 
 
 def _is_secret(name: str, value: str) -> bool:

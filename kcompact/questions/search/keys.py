@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kcompact.errors import ConfigError
-from kcompact.notes import Note, NoteCode
 from kcompact.readable import counted, some_of
+from kcompact.remarks import Note, RemarkCode
 from kcompact.values import dataclass
 
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
@@ -80,7 +80,7 @@ def _oddities(key: bytes) -> Iterator[str]:
 
 def _note(what: str, lines: Sequence[int], file: str) -> Note:
     return Note.of(
-        NoteCode.ODD_KEYS,
+        RemarkCode.ODD_KEYS,
         keys=counted(len(lines), "key"),
         has="has" if len(lines) == 1 else "have",
         what=what,

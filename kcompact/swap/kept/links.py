@@ -30,9 +30,9 @@ from kcompact.host.disk import nearest_existing
 from kcompact.log.directory import log_dir_around
 from kcompact.log.files import FileIdentity
 from kcompact.log.lock import LogDirLock
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.readable import shell_word, shown
+from kcompact.remarks import Note, RemarkCode
 from kcompact.swap.identity import identity_of
 from kcompact.swap.kept.manifest import MANIFEST, KeptFile, KeptGroup, KeptPartition, UntouchedLog, encode
 from kcompact.swap.open_directory import OpenDirectory, apply_steps, made_without_links
@@ -74,7 +74,7 @@ class KeptDirectory:
     @property
     def note(self) -> Note:
         """What the user should know before a cleaning that replaces something."""
-        return Note.of(NoteCode.KEEPS_REPLACED, path=shown(self.path), word=shell_word(self.path))
+        return Note.of(RemarkCode.KEEPS_REPLACED, path=shown(self.path), word=shell_word(self.path))
 
     def __enter__(self) -> KeptDirectory:
         with ExitStack() as stack, storage_errors(self.path, "make"):

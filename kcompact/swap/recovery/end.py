@@ -10,8 +10,8 @@ from kcompact.clean.staged_files import CleanedSegment
 from kcompact.errors import CorruptCheckpointError, KcompactError, RecoveryNeededError
 from kcompact.failures import as_failure
 from kcompact.log.directory import partition_by_name
-from kcompact.notes import Note
 from kcompact.readable import shell_word
+from kcompact.remarks import Note
 from kcompact.swap.manifest import Manifest
 from kcompact.swap.open_directory import OpenDirectory, apply_steps
 from kcompact.swap.recovery.leftovers import unfinished_names

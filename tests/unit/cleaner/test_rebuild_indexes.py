@@ -15,10 +15,10 @@ from kcompact.cleaner.partition import clean_partition
 from kcompact.cli.json.plan import ENTRY
 from kcompact.engine.in_process import InProcess
 from kcompact.log.lock import log_dir_lock
-from kcompact.notes import NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import plan_partition
 from kcompact.plan.walk import PlannedPartition
+from kcompact.remarks import RemarkCode
 from kcompact.stages import sizing
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import LogSpec
@@ -74,7 +74,7 @@ def checked(plan: CleanPlan) -> CleanPlan:
 
 def planned(plan: CleanPlan) -> object:
     # An index may be the only proof that a log has lost its end, so that is said although the index is not used.
-    notes = tuple(note for note in plan.log.notes if note.code is not NoteCode.LOST_END)
+    notes = tuple(note for note in plan.log.notes if note.code is not RemarkCode.LOST_END)
     plan = replace(plan, log=replace(plan.log, notes=notes))
     return ENTRY.of(PlannedPartition(directory=plan.log.directory, plan=plan))
 

@@ -36,8 +36,8 @@ from kcompact.errors import (
 )
 from kcompact.host import turns
 from kcompact.log.lock import is_locked, log_dir_lock
-from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
+from kcompact.remarks import RemarkCode
 from kcompact.stages.executor import Progress, RoundProgress
 from tests.support import log_dsl
 from tests.support.command_line import COMPACTED, clean, digest, flip, partition, settings, values
@@ -126,7 +126,7 @@ def test_a_continued_copy_keeps_only_what_holds_back_the_same(end: int, is_kept:
     (copied,) = [each.result for each in result.partitions if each.name == "orders-0" and each.result]
     assert (result.exit_code, copied.resumed) == (0, is_kept)
     assert copied.held_back == HeldBack(tombstones=1 if end == 2 else 0)
-    assert [note.code for note in copied.notes] == ([NoteCode.HELD_BACK] if end < 5 else [])
+    assert [note.code for note in copied.notes] == ([RemarkCode.HELD_BACK] if end < 5 else [])
     assert (2 in values(tmp_path / "out" / "orders-0")) == (end == 2)
 
 
@@ -301,7 +301,7 @@ def test_assumed_settings_are_in_the_notes(tmp_path: Path) -> None:
     partition(tmp_path)
     of_broker, of_topic = clean_log_dir(tmp_path, COMPACT, plan_options=PLAN).notes
     assert "Kafka's defaults are assumed, and decide here, for min.cleanable.dirty.ratio, " in of_broker.text
-    assert of_topic.code is NoteCode.UNKNOWN_SETTINGS
+    assert of_topic.code is RemarkCode.UNKNOWN_SETTINGS
     assert "--config cleanup.policy=compact decides for orders" in of_topic.text
 
 

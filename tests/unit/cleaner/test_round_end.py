@@ -21,8 +21,8 @@ from kcompact.cleaner.journal import read_journal
 from kcompact.cleaner.outcome import RoundResult
 from kcompact.cleaner.round import clean_log_dir
 from kcompact.errors import CleaningAbortedError
-from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
+from kcompact.remarks import RemarkCode
 from kcompact.stages.executor import Progress, RoundProgress
 from kcompact.swap import round_end as swap_ending
 from kcompact.swap.recovery.interrupted_round import recover
@@ -303,8 +303,8 @@ def test_a_staging_directory_that_stays_is_named_and_nothing_else_fails(
     assert result.exit_code == 0
     assert [(each.name, each.status) for each in result.partitions] == [(name, "cleaned") for name in NAMES]
     notes = {each.name: {note.code: dict(note.facts) for note in each.notes} for each in result.partitions}
-    assert [name for name in NAMES if NoteCode.STAGING_STAYS in notes[name]] == ["b-0"]
-    facts = notes["b-0"][NoteCode.STAGING_STAYS]
+    assert [name for name in NAMES if RemarkCode.STAGING_STAYS in notes[name]] == ["b-0"]
+    facts = notes["b-0"][RemarkCode.STAGING_STAYS]
     assert facts["path"] == staging
     assert os.strerror(errno.EIO) in str(facts["why"])
     assert offsets(data) == dict.fromkeys(NAMES, 6)

@@ -12,9 +12,9 @@ from kcompact.config.broker_release import UNKNOWN_RELEASE, KnownRelease, proved
 from kcompact.config.metadata_log import read_cluster_metadata
 from kcompact.errors import UnsupportedError
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, MetaProperties
-from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
 from kcompact.release import KAFKA_3_9, RELEASES, ReleaseSource, release_of
+from kcompact.remarks import RemarkCode
 from tests.support import log_dsl, log_writer
 from tests.support.metadata_log import ORDERS, batches, log, topic, write
 from tests.support.metadata_records import (
@@ -74,7 +74,7 @@ def test_a_registered_level_proves_the_release(tmp_path: Path, level: int, rules
     known = proved(tmp_path, [registered(level) if level else RegisterBrokerRecord(NODE_ID, ())])
     assert (known.release.name, known.source, known.broker_release) == (rules, ReleaseSource.REGISTRATION, broker)
     assert (known.release.producer_expiration == "producer.id.expiration.ms") == (level >= 8)
-    expected = {"3.9": [NoteCode.UNKNOWN_PATCH_RELEASE if level >= 21 else NoteCode.OLDER_RELEASE]}.get(rules, [])
+    expected = {"3.9": [RemarkCode.UNKNOWN_PATCH_RELEASE if level >= 21 else RemarkCode.OLDER_RELEASE]}.get(rules, [])
     assert [note.code for note in known.notes] == expected
 
 
@@ -129,7 +129,7 @@ def test_an_empty_marker_on_one_of_several_disks_proves_3_6(tmp_path: Path) -> N
 def test_an_option_needs_no_proof() -> None:
     assert not [*KnownRelease(KAFKA_3_9, ReleaseSource.OPTION).notes]
     (note,) = KnownRelease(release_of("2.8.2"), ReleaseSource.OPTION).notes
-    assert note.code is NoteCode.OLDER_RELEASE
+    assert note.code is RemarkCode.OLDER_RELEASE
 
 
 def test_a_cluster_that_was_moved_to_kraft_keeps_the_version_of_zookeeper(tmp_path: Path) -> None:

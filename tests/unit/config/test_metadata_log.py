@@ -19,7 +19,7 @@ from kcompact.config.settings import Source
 from kcompact.errors import CorruptDataError, RefusedError, StaleReplicaError, UnsupportedError
 from kcompact.format.names import MetadataSnapshotName, TopicPartition
 from kcompact.format.properties import encode_uuid
-from kcompact.notes import NoteCode
+from kcompact.remarks import RemarkCode
 from tests.support.metadata_log import (
     ORDERS,
     OTHER,
@@ -239,11 +239,11 @@ def test_unknown_records_that_decide_nothing_are_counted(tmp_path: Path) -> None
     metadata = read(tmp_path / "log-dir", {log(): batches(rows)})
     assert overrides(metadata) == {"orders": POLICY}
     (note,) = metadata.notes
-    assert note.code is NoteCode.UNKNOWN_METADATA_RECORDS
+    assert note.code is RemarkCode.UNKNOWN_METADATA_RECORDS
     assert note.text.startswith("the metadata log has 3 records of a type or version that")
     assert note.text.endswith("the first: record type 30, at offset 0")
     of_snapshot = read(tmp_path / "another", {EARLY: snapshot([NEWER, *MADE])})
-    assert [note.code for note in of_snapshot.notes] == [NoteCode.UNKNOWN_METADATA_RECORDS]
+    assert [note.code for note in of_snapshot.notes] == [RemarkCode.UNKNOWN_METADATA_RECORDS]
 
 
 LATER_TOPIC = b"\x01\x02\x01rest"

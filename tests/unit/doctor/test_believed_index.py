@@ -50,7 +50,7 @@ def index(directory: Path, base_offset: int, entries: list[tuple[int, int]], mor
 
 
 def kinds(found: list[Finding]) -> list[tuple[str, int | None]]:
-    return [(each.kind.word, each.offset) for each in found]
+    return [(each.code.value, each.offset) for each in found]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_look_up_begins_with_the_last_slots(directory: Path) -> None:
     (directory / f"{0:020d}{INDEX}").write_bytes(build_offset_index([(0, 350)] * 2000 + [(1, 70)] * 1025))
     log = read_log(directory)
     (found,) = offset_index_findings(log, log.segments[0])
-    assert (found.kind.word, found.offset, "does not find 1, the first at offset 0" in found.problem) == (
+    assert (found.code.value, found.offset, "does not find 1, the first at offset 0" in found.problem) == (
         "hidden-records",
         0,
         True,
@@ -206,7 +206,7 @@ def test_an_index_that_is_larger_than_a_broker_makes_it(
 ) -> None:
     log = index(directory, ACTIVE, [(1, 70)], bytes(16))
     found = list(too_large_index_findings(log, segment_index_bytes))
-    assert [(each.kind.word, each.path.suffix) for each in found] == [("unloadable-segment", word) for word in words]
+    assert [(each.code.value, each.path.suffix) for each in found] == [("unloadable-segment", word) for word in words]
 
 
 def test_the_open_transaction_is_looked_for(directory: Path) -> None:
@@ -216,7 +216,7 @@ def test_the_open_transaction_is_looked_for(directory: Path) -> None:
     rewrite(path, bytes(data))
     log = index(directory, CLOSED, [(3, 210)])
     for offset, word in ((0, None), (1, None), (2, "unloadable-segment"), (3, None), (5, None), (6, None)):
-        found = [each.kind.word for each in unstable_findings(log, offset, MEMORY_BYTES)]
+        found = [each.code.value for each in unstable_findings(log, offset, MEMORY_BYTES)]
         assert found == ([] if word is None else [word]), offset
 
 
@@ -241,7 +241,7 @@ def test_a_compressed_old_message_is_read_to_find_its_first_offset(
     data[140 + 16 : 140 + 18] = bytes([magic, attributes])
     rewrite(path, bytes(data))
     log = read_log(directory)
-    assert [each.kind.word for each in unstable_findings(log, 2, MEMORY_BYTES)] == words
+    assert [each.code.value for each in unstable_findings(log, 2, MEMORY_BYTES)] == words
 
 
 def test_an_entry_is_only_added_for_a_later_time(directory: Path) -> None:
@@ -251,7 +251,7 @@ def test_an_entry_is_only_added_for_a_later_time(directory: Path) -> None:
         path.write_bytes(build_time_index([(timestamp_ms, 9)]))
         log = read_log(directory)
         found = time_index_findings(log, log.active_segment, now_ms=NOW_MS)
-        assert [each.kind.word for each in found] == expected
+        assert [each.code.value for each in found] == expected
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ import pytest
 import tests.support.lossy_log_dirs  # noqa: F401 - adds its sicknesses
 from fixtures import checkout
 from kcompact.doctor import examination, log_dirs
-from kcompact.doctor.findings import FindingKind, Severity
 from kcompact.doctor.names import is_loadable, is_loaded
 from kcompact.exit_codes import gravest_exit_code
 from kcompact.format.batch import parse_batches, sealed
 from kcompact.host.disk import Disk
 from kcompact.log.lock import log_dir_lock
+from kcompact.remarks import RemarkCode, Severity
 from tests.support import log_dsl, log_writer, metadata_log
 from tests.support.command_line import LOG0, LOG3, LOG6, Ran, digest, flip, kcompact, rewrite, running_broker
 from tests.support.machine_code import without_machine_code
@@ -67,8 +67,8 @@ def test_a_healthy_directory_has_no_findings(options: tuple[str, ...], tmp_path:
 CASES = [(kind, sickness) for kind, those in SICKNESSES.items() for sickness in those]
 
 
-@pytest.mark.parametrize(("kind", "sickness"), CASES, ids=[f"{kind.word}-{one.__name__}" for kind, one in CASES])
-def test_each_kind_of_finding(kind: FindingKind, sickness: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "sickness"), CASES, ids=[f"{kind.value}-{one.__name__}" for kind, one in CASES])
+def test_each_kind_of_finding(kind: RemarkCode, sickness: Any, tmp_path: Path) -> None:
     log_dir = tmp_path / "logs"
     healthy(log_dir)
     result = sickness(log_dir)
@@ -76,7 +76,7 @@ def test_each_kind_of_finding(kind: FindingKind, sickness: Any, tmp_path: Path) 
         before = digest(tmp_path)
         ran = doctor(log_dir, *options)
         assert digest(tmp_path) == before
-    finding = kinds(ran).get(kind.word)
+    finding = kinds(ran).get(kind.value)
     assert finding, ran
     assert finding["severity"] == kind.severity
     assert finding["problem"]
@@ -87,7 +87,7 @@ def test_each_kind_of_finding(kind: FindingKind, sickness: Any, tmp_path: Path) 
         words = shlex.split(finding["next"])[1:]
         assert kcompact(*words).code != 2, finding["next"]
     # What is not about this sickness must not be found.
-    others = {word: each for word, each in kinds(ran).items() if word != kind.word}
+    others = {word: each for word, each in kinds(ran).items() if word != kind.value}
     assert others.keys() <= SIDE_EFFECTS.get(sickness.__name__, set()), others
 
 
@@ -478,13 +478,13 @@ def test_names_of_files(name: str, loadable: bool) -> None:
 
 def test_the_docs_list_every_kind() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| ([\w ]+) \|.*\|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [(kind.word, str(kind.severity)) for kind in FindingKind]
+    assert rows == [(kind.value, str(kind.severity)) for kind in RemarkCode if kind.is_finding]
 
 
 def test_every_kind_is_provoked() -> None:
-    elsewhere = {FindingKind.DISK_FULL, FindingKind.LITTLE_SPACE, FindingKind.READ_ONLY, FindingKind.UNREADABLE}
-    elsewhere |= {FindingKind.BROKER_RELEASE, FindingKind.LONG_OUTAGE}  # test_stopped_broker
-    assert set(SICKNESSES) | elsewhere == set(FindingKind)
+    elsewhere = {RemarkCode.DISK_FULL, RemarkCode.LITTLE_SPACE, RemarkCode.READ_ONLY, RemarkCode.UNREADABLE}
+    elsewhere |= {RemarkCode.BROKER_RELEASE, RemarkCode.LONG_OUTAGE}  # test_stopped_broker
+    assert set(SICKNESSES) | elsewhere == {code for code in RemarkCode if code.is_finding}
 
 
 def test_the_metadata_log_is_examined_and_has_no_policy(tmp_path: Path) -> None:

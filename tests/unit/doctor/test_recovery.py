@@ -49,7 +49,7 @@ def test_a_recovery_ends_at_an_offset_that_no_index_can_have(
     log = read_log(directory, log_dir=log_dir, as_recovered=True)
     problems = [each.error for each in verify_log(log).findings if each.error is not None]
     found = recovery_findings(log, [*log.damage, *problems])
-    ends = [each for each in found if each.kind.word == "unloadable-segment"]
+    ends = [each for each in found if each.code.value == "unloadable-segment"]
     assert [each.offset for each in ends] == ([] if offset is None or recovers == "nothing" else [offset])
 
 

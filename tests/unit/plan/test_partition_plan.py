@@ -11,16 +11,16 @@ from kcompact.config.settings import Override
 from kcompact.errors import RefusedError
 from kcompact.format.names import TopicPartition
 from kcompact.log.directory import LogDir
-from kcompact.notes import Note, NoteCode
 from kcompact.plan.clean_plan import CleanPlan
 from kcompact.plan.partition import NO_HIGH_WATERMARK, plan_partition, refusal
 from kcompact.plan.verdict import Reason
+from kcompact.remarks import Note, RemarkCode
 from tests.support import log_dsl, log_writer
 from tests.support.log_writer import DEFAULT_TIME
 
 ORDERS = TopicPartition("orders", 0)
 ONE = "log\n0: a=1\n1: b=1"
-AS_LOG_END = Note.of(NoteCode.NO_HIGH_WATERMARKS)
+AS_LOG_END = Note.of(RemarkCode.NO_HIGH_WATERMARKS)
 
 
 def written(log_dir: Path, *, name: str = "orders-0") -> Path:
@@ -82,7 +82,7 @@ def test_a_metadata_log_has_no_high_watermark_on_disk(tmp_path: Path) -> None:
         log_dir=LogDir(path=tmp_path, high_watermarks=checkpoint, is_log_dir=True, is_clean_shutdown=True),
     )
     assert plan.high_watermark == plan.log.log_end_offset > plan.log.log_start_offset
-    assert plan.log.notes == (Note.of(NoteCode.NO_QUORUM_HIGH_WATERMARK),)
+    assert plan.log.notes == (Note.of(RemarkCode.NO_QUORUM_HIGH_WATERMARK),)
 
 
 def test_no_option_makes_a_metadata_log_eligible(tmp_path: Path) -> None:

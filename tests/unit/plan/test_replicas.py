@@ -15,7 +15,6 @@ from kcompact.errors import ConfigError, RefusedError
 from kcompact.format.batch import Record, build
 from kcompact.format.checkpoint import EpochEntry
 from kcompact.log.directory import read_log
-from kcompact.notes import NoteCode
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.replicas import (
     Epochs,
@@ -28,6 +27,7 @@ from kcompact.plan.replicas import (
 )
 from kcompact.plan.run_notes import hints
 from kcompact.plan.walk import PlannedPartition, plan_partitions
+from kcompact.remarks import RemarkCode
 from tests.support import log_dsl, log_writer
 from tests.support.command_line import flip
 from tests.support.log_writer import BROKER, DEFAULT_TIME, LogSpec, SegmentSpec
@@ -392,7 +392,7 @@ def planned(
     return entry
 
 
-def codes(entry: PlannedPartition) -> set[NoteCode]:
+def codes(entry: PlannedPartition) -> set[RemarkCode]:
     return {note.code for note in entry.notes}
 
 
@@ -404,7 +404,7 @@ def test_a_plan_has_its_replicas_and_says_what_they_need(tmp_path: Path) -> None
     entry = planned(tmp_path, COMPACT, other)
     assert entry.plan is not None
     assert entry.plan.held_back_from_offset == 4
-    assert NoteCode.REPLICA_LAGS in codes(entry)
+    assert RemarkCode.REPLICA_LAGS in codes(entry)
     assert "--add-config min.cleanable.dirty.ratio=1" in hints([entry])[0]
     assert "--delete-config min.cleanable.dirty.ratio" in hints([entry])[1]
 
@@ -426,7 +426,7 @@ def test_the_shortest_of_several_replicas_decides(tmp_path: Path, ends: tuple[in
 
 def test_of_a_topic_that_is_not_compacted_nothing_is_said(tmp_path: Path) -> None:
     entry = planned(tmp_path, {"cleanup.policy": "delete"}, log_writer.write(OTHER, tmp_path / "other"))
-    assert NoteCode.REPLICA_LAGS not in codes(entry)
+    assert RemarkCode.REPLICA_LAGS not in codes(entry)
     assert not [hint for hint in hints([entry]) if "kafka-configs" in hint]
 
 
