@@ -1,7 +1,7 @@
 """What is known of a record: its own fields and those of its batch, under the names of each output.
 
-The table says how a field is got from a run of records, and which number stands for none. Keys, values and headers are
-bytes, so each output has its own way with them.
+The table says what a field means, how it is got from a run of records, and which number stands for none. Keys, values
+and headers are bytes, so each output has its own way with them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ Get = Callable[[RecordRun, Rows], Column]
 
 
 class RecordField(NamedTuple):
-    """A field of a record, or of a batch. `dumped` is its name in `kafka-dump-log.sh`.
+    """A field of a record, or of a batch. `dumped` is its name in `kafka-dump-log.sh`, `meaning` is for the pages.
 
     It has no value where it is `none`, or where the attributes of the batch lack the bit `given_by`.
     """
 
     name: str
     dumped: str
+    meaning: str
     type: FieldType
     get: Get
     none: int | None = None
@@ -81,33 +82,86 @@ def _named(*fields: RecordField) -> dict[str, RecordField]:
 _INT16, _INT32, _INT64 = FieldType.INT16, FieldType.INT32, FieldType.INT64
 _TRUTH, _TIME = FieldType.TRUTH, FieldType.TIME
 OF_RECORDS = _named(
-    RecordField("offset", "offset", _INT64, lambda run, rows: run.offset[rows]),
-    RecordField("timestamp", "time", _TIME, lambda run, rows: run.timestamp[rows], -1),
-    RecordField("key_size", "keySize", _INT32, lambda run, rows: run.key_size[rows], -1),
-    RecordField("value_size", "valueSize", _INT32, lambda run, rows: run.value_size[rows], -1),
-    RecordField("sequence", "sequence", _INT32, lambda run, rows: run.sequence[rows], -1),
+    RecordField("offset", "offset", "of the record", _INT64, lambda run, rows: run.offset[rows]),
+    RecordField(
+        "timestamp",
+        "time",
+        "its timestamp, in Unix milliseconds",
+        _TIME,
+        lambda run, rows: run.timestamp[rows],
+        -1,
+    ),
+    RecordField("key_size", "keySize", "the bytes of the key", _INT32, lambda run, rows: run.key_size[rows], -1),
+    RecordField(
+        "value_size", "valueSize", "the bytes of the value", _INT32, lambda run, rows: run.value_size[rows], -1
+    ),
+    RecordField(
+        "sequence", "sequence", "the number that its producer gave it", _INT32, lambda run, rows: run.sequence[rows], -1
+    ),
 )
 """The fields of records themselves."""
 OF_BATCHES = _named(
-    RecordField("base_offset", "baseOffset", _INT64, _of_batch(c.BASE_OFFSET)),
-    RecordField("last_offset", "lastOffset", _INT64, _of_batch(c.LAST_OFFSET)),
-    RecordField("count", "count", _INT32, _of_batch(c.RECORDS_COUNT)),
-    RecordField("base_sequence", "baseSequence", _INT32, _of_batch(c.BASE_SEQUENCE), -1),
-    RecordField("last_sequence", "lastSequence", _INT32, _last_sequence, -1),
-    RecordField("producer_id", "producerId", _INT64, _of_batch(c.PRODUCER_ID), -1),
-    RecordField("producer_epoch", "producerEpoch", _INT16, _of_batch(c.PRODUCER_EPOCH), -1),
-    RecordField("leader_epoch", "partitionLeaderEpoch", _INT32, _of_batch(c.EPOCH), -1),
-    RecordField("is_transactional", "isTransactional", _TRUTH, _bit(c.TRANSACTIONAL_BIT)),
-    RecordField("is_control", "isControl", _TRUTH, _bit(c.CONTROL_BIT)),
-    RecordField("delete_horizon", "deleteHorizonMs", _TIME, _of_batch(c.BASE_TIMESTAMP), given_by=c.DELETE_HORIZON_BIT),
-    RecordField("position", "position", _INT64, lambda run, rows: run.start_position + run.table[rows, c.POSITION]),
-    RecordField("max_timestamp", "time", _TIME, _of_batch(c.MAX_TIMESTAMP), -1),
-    RecordField("timestamp_type", "", FieldType.TIMESTAMP_TYPE, _bit(c.LOG_APPEND_TIME_BIT)),
-    RecordField("size", "size", _INT32, _of_batch(c.SIZE)),
-    RecordField("magic", "magic", _INT32, _of_batch(c.MAGIC)),
     RecordField(
-        "codec", "compresscodec", FieldType.CODEC, lambda run, rows: run.table[rows, c.ATTRIBUTES] & c.CODEC_MASK
+        "base_offset", "baseOffset", "the first offset that it has had records of", _INT64, _of_batch(c.BASE_OFFSET)
     ),
-    RecordField("crc", "crc", _INT64, _of_batch(c.CRC)),
+    RecordField(
+        "last_offset", "lastOffset", "the last offset that it has had records of", _INT64, _of_batch(c.LAST_OFFSET)
+    ),
+    RecordField("count", "count", "how many records it has", _INT32, _of_batch(c.RECORDS_COUNT)),
+    RecordField(
+        "base_sequence", "baseSequence", "the sequence of its first record", _INT32, _of_batch(c.BASE_SEQUENCE), -1
+    ),
+    RecordField("last_sequence", "lastSequence", "the sequence of its last record", _INT32, _last_sequence, -1),
+    RecordField("producer_id", "producerId", "who wrote it", _INT64, _of_batch(c.PRODUCER_ID), -1),
+    RecordField(
+        "producer_epoch", "producerEpoch", "the epoch of this producer", _INT16, _of_batch(c.PRODUCER_EPOCH), -1
+    ),
+    RecordField(
+        "leader_epoch",
+        "partitionLeaderEpoch",
+        "the epoch of the leader that appended it",
+        _INT32,
+        _of_batch(c.EPOCH),
+        -1,
+    ),
+    RecordField(
+        "is_transactional", "isTransactional", "whether it belongs to a transaction", _TRUTH, _bit(c.TRANSACTIONAL_BIT)
+    ),
+    RecordField(
+        "is_control",
+        "isControl",
+        "whether it is a transaction marker, or has records of a KRaft quorum",
+        _TRUTH,
+        _bit(c.CONTROL_BIT),
+    ),
+    RecordField(
+        "delete_horizon",
+        "deleteHorizonMs",
+        "from when on a cleaning removes its tombstones or its marker, in Unix milliseconds",
+        _TIME,
+        _of_batch(c.BASE_TIMESTAMP),
+        given_by=c.DELETE_HORIZON_BIT,
+    ),
+    RecordField(
+        "position",
+        "position",
+        "where the batch begins",
+        _INT64,
+        lambda run, rows: run.start_position + run.table[rows, c.POSITION],
+    ),
+    RecordField(
+        "max_timestamp", "time", "the greatest timestamp, in Unix milliseconds", _TIME, _of_batch(c.MAX_TIMESTAMP), -1
+    ),
+    RecordField("timestamp_type", "", "who set the timestamp", FieldType.TIMESTAMP_TYPE, _bit(c.LOG_APPEND_TIME_BIT)),
+    RecordField("size", "size", "its bytes", _INT32, _of_batch(c.SIZE)),
+    RecordField("magic", "magic", "its format", _INT32, _of_batch(c.MAGIC)),
+    RecordField(
+        "codec",
+        "compresscodec",
+        "its codec",
+        FieldType.CODEC,
+        lambda run, rows: run.table[rows, c.ATTRIBUTES] & c.CODEC_MASK,
+    ),
+    RecordField("crc", "crc", "the checksum in its header", _INT64, _of_batch(c.CRC)),
 )
 """The fields of batches, which their records have too."""

@@ -5,6 +5,8 @@ Names and values are those of `kafka-dump-log.sh`, which writes -1 for none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kcompact.cli.json.fields import (
     ANY,
     BOOLEAN,
@@ -20,12 +22,31 @@ from kcompact.cli.json.fields import (
 )
 from kcompact.format.codec import Codec
 from kcompact.format.messages.control_records import QUORUM_TYPES
+from kcompact.log.record_fields import OF_BATCHES, OF_RECORDS, FieldType, RecordField
 
 KAFKAS = "Names and values are those of `kafka-dump-log.sh`, which writes -1 for none."
 
 FILE = Field("file", STRING, "partition and name of the `.log`")
-CODEC = Field("compresscodec", choice(tuple(codec.name.lower() for codec in Codec)), "its codec")
-MAGIC = Field("magic", INTEGER, "its format")
+KINDS = {
+    FieldType.TRUTH: BOOLEAN,
+    FieldType.CODEC: choice(tuple(codec.name.lower() for codec in Codec)),
+}
+"""The values of fields that are no numbers."""
+
+
+def _fields(table: Mapping[str, RecordField], *names: str) -> list[Field]:
+    """Return fields of the table under the names of `kafka-dump-log.sh`."""
+    found = []
+    for field in (table[name] for name in names):
+        kind = KINDS.get(field.type, INTEGER)
+        found.append(
+            Field(field.dumped, nullable(kind), f"{field.meaning}; null without one")
+            if field.given_by
+            else Field(field.dumped, kind, field.meaning)
+        )
+    return found
+
+
 TIMES = (
     Field("CreateTime", INTEGER, "the timestamp", given="with a timestamp of this type"),
     Field("LogAppendTime", INTEGER, "the timestamp", given="with a timestamp of this type"),
@@ -44,29 +65,20 @@ UNREADABLE = Shape(
 )
 
 ON_DISK = (
-    Field("position", INTEGER, "where the batch begins"),
+    *_fields(OF_BATCHES, "position"),
     *TIMES,
-    Field("size", INTEGER, "its bytes"),
-    MAGIC,
-    CODEC,
-    Field("crc", INTEGER, "the checksum in its header"),
+    *_fields(OF_BATCHES, "size", "magic", "codec", "crc"),
     Field("isvalid", BOOLEAN, "whether the checksum is right"),
 )
 
 BATCH = Shape(
     "batch",
     FILE,
-    Field("baseOffset", INTEGER, "of the header"),
-    Field("lastOffset", INTEGER, "of the header"),
-    Field("count", INTEGER, "of the header"),
-    Field("baseSequence", INTEGER, "of the header"),
-    Field("lastSequence", INTEGER, "of the header"),
-    Field("producerId", INTEGER, "of the header"),
-    Field("producerEpoch", INTEGER, "of the header"),
-    Field("partitionLeaderEpoch", INTEGER, "of the header"),
-    Field("isTransactional", BOOLEAN, "of the header"),
-    Field("isControl", BOOLEAN, "of the header"),
-    Field("deleteHorizonMs", nullable(INTEGER), "of the header; null without one"),
+    *_fields(
+        OF_BATCHES,
+        *("base_offset", "last_offset", "count", "base_sequence", "last_sequence", "producer_id", "producer_epoch"),
+        *("leader_epoch", "is_transactional", "is_control", "delete_horizon"),
+    ),
     *ON_DISK,
     meaning=KAFKAS,
     variant="batch",
@@ -84,10 +96,9 @@ OLD_BATCH = Shape(
 
 RECORD_FACTS = (
     FILE,
-    Field("offset", INTEGER, "of the record"),
+    *_fields(OF_RECORDS, "offset"),
     *TIMES,
-    Field("keySize", INTEGER, "the bytes of the key"),
-    Field("valueSize", INTEGER, "the bytes of the value"),
+    *_fields(OF_RECORDS, "key_size", "value_size"),
 )
 DATA = "with `--print-data` or a decoder"
 CONTENTS = (
@@ -101,7 +112,7 @@ CONTENTS = (
 RECORD = Shape(
     "record",
     *RECORD_FACTS,
-    Field("sequence", INTEGER, "of the record"),
+    *_fields(OF_RECORDS, "sequence"),
     Field("headerKeys", list_of(STRING), "the names of its headers"),
     *CONTENTS,
     Field("endTxnMarker", choice(("COMMIT", "ABORT")), "what it is", given="of a transaction marker"),
