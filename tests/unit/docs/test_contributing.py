@@ -29,8 +29,17 @@ NAMED_IN = [
     ("kcompact/format/codec/__init__.py", ["Codec", "compress", "decompress"]),
     ("kcompact/plan/clean_plan.py", ["CleanPlan"]),
     ("kcompact/cleaner/outcome.py", ["CleanResult"]),
+    ("kcompact/remarks.py", ["RemarkCode"]),
+    ("kcompact/exit_codes.py", ["ExitCode"]),
+    ("kcompact/plan/selection.py", ["Selection"]),
+    ("kcompact/stages/sizing.py", ["Sizing"]),
+    ("kcompact/log/markers.py", ["Marker"]),
+    ("kcompact/swap/steps.py", ["replacement_steps"]),
+    ("kcompact/bucket/remote.py", ["Bucket"]),
+    ("kcompact/bucket/client.py", ["Client"]),
+    ("kcompact/log/record_fields.py", ["OF_RECORDS", "OF_BATCHES"]),
 ]
-"""The functions and classes that the guide names, by file."""
+"""The functions, classes and tables that the guide names, by file."""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -47,6 +56,13 @@ def test_targets_that_the_guide_names_exist(target: str) -> None:
 def test_functions_that_the_guide_names_exist(file: str, names: list[str]) -> None:
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    defined |= {
+        each.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for each in node.targets
+        if isinstance(each, ast.Name)
+    }
     for name in names:
         assert f"`{name}`" in GUIDE
         assert name in defined
