@@ -57,8 +57,8 @@ def is_lack_of_memory(problem: BaseException) -> bool:
         return is_lack_of_memory(problem.__cause__)
     if isinstance(problem, OSError | ImportError):
         is_enomem = isinstance(problem, OSError) and problem.errno == errno.ENOMEM
-        said = str(problem).lower()
-        return is_enomem or (_FORBIDDEN not in said and any(words in said for words in _NOT_MAPPED))
+        message = str(problem).lower()
+        return is_enomem or (_FORBIDDEN not in message and any(words in message for words in _NOT_MAPPED))
     if isinstance(problem, RuntimeError) and str(problem) == _NO_THREAD:
         # A limit on the number of threads has the same words.
         return tightest_limit() is not None
@@ -68,5 +68,7 @@ def is_lack_of_memory(problem: BaseException) -> bool:
 def _first_line(problem: BaseException) -> str:
     """Return the line of a message that says most: that of the linker, which numpy has in a page of advice."""
     lines = str(problem).strip().splitlines()
-    said = next((line for line in lines if any(words in line.lower() for words in _NOT_MAPPED)), "".join(lines[:1]))
-    return said.removeprefix("Original error was: ")
+    telling_line = next(
+        (line for line in lines if any(words in line.lower() for words in _NOT_MAPPED)), "".join(lines[:1])
+    )
+    return telling_line.removeprefix("Original error was: ")

@@ -96,9 +96,9 @@ def worded(text: str) -> str:
     return text if _is_command_line else _OPTION.sub(_parameter, text)
 
 
-def _parameter(found: re.Match[str]) -> str:
-    if found["command"]:
-        return f"`{_COMMANDS[found['command']]}`"
-    if found["option"]:
-        return PARAMETERS.get(found["option"], found[0])
-    return found[0] if found["of_kafka"] else _PHRASES[found[0]]
+def _parameter(match: re.Match[str]) -> str:
+    if match["command"]:
+        return f"`{_COMMANDS[match['command']]}`"
+    if match["option"]:
+        return PARAMETERS.get(match["option"], match[0])
+    return match[0] if match["of_kafka"] else _PHRASES[match[0]]

@@ -125,8 +125,8 @@ def error_of(problem: Exception, address: str, store: Store) -> KcompactError:
         return BrokenAnswerError(address)
     if isinstance(problem, exceptions.InvalidRegionError):
         return _other_region({}, {}, "a region without a name", store)
-    if (found := credentials_error(problem, store.bucket, store.profile)) is not None:
-        return found
+    if (error := credentials_error(problem, store.bucket, store.profile)) is not None:
+        return error
     if isinstance(problem, exceptions.HTTPClientError | exceptions.ConnectionError | OSError):
         return _error_of_connection(problem, address, store)
     if isinstance(problem, exceptions.EndpointProviderError | exceptions.ParamValidationError):
@@ -273,8 +273,8 @@ def _other_region(error: Mapping[str, Any], headers: Mapping[str, str], words: s
 
 
 def _storage_class(error: Mapping[str, Any]) -> str:
-    found = str(error.get("StorageClass", ""))
-    return f" (storage class {found})" if _CODE.fullmatch(found) else ""
+    storage_class = str(error.get("StorageClass", ""))
+    return f" (storage class {storage_class})" if _CODE.fullmatch(storage_class) else ""
 
 
 def _words(status: int, code: str) -> str:

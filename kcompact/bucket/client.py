@@ -182,8 +182,8 @@ def _settings_error(problem: Exception, bucket: str, session: Any) -> RefusedErr
         hint = "A setting of AWS names this file, as AWS_WEB_IDENTITY_TOKEN_FILE or credential_process does."
     elif isinstance(problem, exceptions.BotoCoreError) and type(problem).__name__ in _SAY_THE_SETTING:
         words, hint = shown(str(problem)), f"See the environment and {files}."
-    elif found := credentials_error(problem, bucket, profile):
-        return found
+    elif error := credentials_error(problem, bucket, profile):
+        return error
     else:
         words = f"a setting of the profile {profile}, or of AWS in the environment, cannot be used"
         words, hint = f"{words} ({type(problem).__name__})", f"See {files}."

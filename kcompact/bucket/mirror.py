@@ -100,10 +100,10 @@ class Mirror:
         objects = bucket.below("" if str(target) == "." else str(target))
         if parse_directory(target.name) is not None:
             above = "" if str(target.parent) == "." else f"{target.parent}/"
-            beside = bucket.beside(above.rstrip("/"))
-            for manifest in (self._manifest(bucket, each) for each in beside if each.key == above + MANIFEST):
+            log_dir_objects = bucket.beside(above.rstrip("/"))
+            for manifest in (self._manifest(bucket, each) for each in log_dir_objects if each.key == above + MANIFEST):
                 objects += bucket.below(above + manifest.attempt)
-            objects += beside
+            objects += log_dir_objects
             if target.name != _METADATA:
                 objects += bucket.below(above + _METADATA)
         self._make(bucket, root, "" if str(target) == "." else str(target), objects)
@@ -160,12 +160,12 @@ class Mirror:
         # What was uploaded for a manifest that cannot be read, or is lost, is no unfinished upload.
         finished = {f"{parent}/{name}".lstrip("/") for parent, each in manifests.items() for name in each.directories}
         finished |= of_manifests.keys() - manifests.keys()
-        for key, those in sorted(attempts.items()):
+        for key, attempt_objects in sorted(attempts.items()):
             if key.rpartition("/")[0] in finished:
                 continue
-            address, size_bytes = bucket.address(key), sum(each.size_bytes for each in those)
+            address, size_bytes = bucket.address(key), sum(each.size_bytes for each in attempt_objects)
             self._told.discard(address)
-            self.orphans[address] = Orphans(address=address, count=len(those), size_bytes=size_bytes)
+            self.orphans[address] = Orphans(address=address, count=len(attempt_objects), size_bytes=size_bytes)
 
     @contextmanager
     def _of_one_directory(self, root: BucketPath, target: str, directory: str) -> Iterator[None]:
@@ -185,11 +185,11 @@ class Mirror:
     ) -> dict[str, DirectoryManifest]:
         """Return the manifests of directories, those that can be read. Several are asked for at the same time."""
         asked = {directory: request_pool().submit(self._manifest, bucket, of) for directory, of in objects.items()}
-        found = {}
+        manifests = {}
         for directory, manifest in asked.items():
             with self._of_one_directory(root, target, directory):
-                found[directory] = manifest.result()
-        return found
+                manifests[directory] = manifest.result()
+        return manifests
 
     def _require_complete(
         self,
@@ -296,7 +296,11 @@ class Mirror:
             names = {name for manifest in of_partitions.values() for name in manifest.offsets}
             content = {
                 name: build_offset_checkpoint(
-                    {each: found.offsets[name] for each, found in of_partitions.items() if name in found.offsets}
+                    {
+                        each: partition_manifest.offsets[name]
+                        for each, partition_manifest in of_partitions.items()
+                        if name in partition_manifest.offsets
+                    }
                 )
                 for name in names
             }
@@ -311,9 +315,9 @@ class Mirror:
 
     def take_orphans(self) -> list[Orphans]:
         """Return the attempts that were found since the last call."""
-        found = [each for address, each in self.orphans.items() if address not in self._told]
+        new_orphans = [each for address, each in self.orphans.items() if address not in self._told]
         self._told.update(self.orphans)
-        return found
+        return new_orphans
 
     # Reading
 

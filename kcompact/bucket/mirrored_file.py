@@ -144,8 +144,8 @@ class MirroredFile:
     def _missing(self, position: int, end: int) -> int | None:
         """Return the first position that is not there, None if all are."""
         first, after = position // BLOCK_BYTES, -(-end // BLOCK_BYTES)
-        found = self._blocks.find(0, first, after) if position < end else -1
-        return None if found < 0 else found * BLOCK_BYTES
+        block = self._blocks.find(0, first, after) if position < end else -1
+        return None if block < 0 else block * BLOCK_BYTES
 
     def _request(self, start: int, position: int, end: int) -> tuple[int, int]:
         """Return the part that the next request fetches, for a reading of [position, end) that lacks `start`."""

@@ -101,24 +101,24 @@ class Bucket:
 
         def ask(client: Client) -> list[str]:
             pages = self._pages(prefix, client, Delimiter="/")
-            found = (each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ()))
-            return [name.rstrip("/").rpartition("/")[2] for name in found]
+            common_prefixes = (each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ()))
+            return [name.rstrip("/").rpartition("/")[2] for name in common_prefixes]
 
         return self._asked(prefix, ask)
 
     def _listed(self, prefix: str, client: Client, **parameters: str) -> list[RemoteObject]:
-        found = list[RemoteObject]()
+        objects = list[RemoteObject]()
         for page in self._pages(prefix, client, **parameters):
             # A key that ends with a slash marks a directory.
             entries = (each for each in page.get("Contents", ()) if not each["Key"].endswith("/"))
-            found += [self._object(each, prefix, client) for each in entries]
-            if len(found) > MAX_OBJECTS:
+            objects += [self._object(each, prefix, client) for each in entries]
+            if len(objects) > MAX_OBJECTS:
                 raise RefusedError(
                     path=self.address(prefix),
                     problem=f"has more than {MAX_OBJECTS:,} objects",
                     hint="Pass the prefix of one log directory, or of one partition.",
                 )
-        return found
+        return objects
 
     def _pages(self, prefix: str, client: Client, **parameters: str) -> Iterator[dict[str, Any]]:
         """Yield the pages of a listing. Unlike botocore's paginator it ends early for no answer of a server."""
@@ -160,16 +160,16 @@ class Bucket:
         """
 
         def ask(client: Client) -> tuple[bytes, str, str]:
-            found = client.s3.get_object(
+            answer = client.s3.get_object(
                 Bucket=self.name, Key=of.key, IfMatch=of.etag, Range=f"bytes={start}-{end - 1}", **client.extra
             )
-            part = _PART.fullmatch(str(found.get("ContentRange", f"bytes 0-{of.size_bytes - 1}/{of.size_bytes}")))
+            part = _PART.fullmatch(str(answer.get("ContentRange", f"bytes 0-{of.size_bytes - 1}/{of.size_bytes}")))
             # Also from a server that passes over the condition.
-            if _etag(client, found) != of.etag or (part and part[3] not in ("*", str(of.size_bytes))):
+            if _etag(client, answer) != of.etag or (part and part[3] not in ("*", str(of.size_bytes))):
                 raise answers.changed(self.address(of.key))
             if part is None or (int(part[1]), int(part[2])) != (start, end - 1):
                 raise answers.no_parts(self.address(of.key))
-            return _content(client, found, end - start, self.address(of.key))
+            return _content(client, answer, end - start, self.address(of.key))
 
         return self._intact(of.key, ask) if end - start == of.size_bytes else self._asked(of.key, ask)[0]
 
@@ -177,13 +177,13 @@ class Bucket:
         """Return a small object, None if there is none. Raises RefusedError for a larger one, StorageError."""
 
         def ask(client: Client) -> tuple[bytes, str, str]:
-            found = client.s3.get_object(Bucket=self.name, Key=key, **client.extra)
-            data = found["Body"].read(max_bytes + 1)
+            answer = client.s3.get_object(Bucket=self.name, Key=key, **client.extra)
+            data = answer["Body"].read(max_bytes + 1)
             if len(data) > max_bytes:
                 raise RefusedError(path=self.address(key), problem=f"larger than {max_bytes:,} bytes")
-            if len(data) != found.get("ContentLength", len(data)):
+            if len(data) != answer.get("ContentLength", len(data)):
                 raise BrokenAnswerError(self.address(key))
-            return data, _etag(client, found), str(found.get("ServerSideEncryption", ""))
+            return data, _etag(client, answer), str(answer.get("ServerSideEncryption", ""))
 
         try:
             return self._intact(key, ask)
@@ -215,9 +215,9 @@ class Bucket:
         def ask(client: Client) -> str:
             if isinstance(data, mmap.mmap):
                 data.seek(0)
-            found = client.s3.put_object(Bucket=self.name, Key=key, Body=data, ChecksumCRC32C=checksum, **client.extra)
-            etag = _etag(client, found)
-            is_confirmed = found.get("ServerSideEncryption") in _OWN_KEYS and found.get("ChecksumCRC32C") == checksum
+            answer = client.s3.put_object(Bucket=self.name, Key=key, Body=data, ChecksumCRC32C=checksum, **client.extra)
+            etag = _etag(client, answer)
+            is_confirmed = answer.get("ServerSideEncryption") in _OWN_KEYS and answer.get("ChecksumCRC32C") == checksum
             if etag != md5_tag and not is_confirmed:
                 self._require_stored(client, key, data)
             return etag
@@ -226,9 +226,9 @@ class Bucket:
 
     def _require_stored(self, client: Client, key: str, data: Bytes) -> None:
         """Raise BrokenAnswerError if an object does not have these bytes: it is read."""
-        found, position = client.s3.get_object(Bucket=self.name, Key=key, **client.extra), 0
+        answer, position = client.s3.get_object(Bucket=self.name, Key=key, **client.extra), 0
         with memoryview(data) as expected:
-            for piece in found["Body"].iter_chunks(_PIECE_BYTES):
+            for piece in answer["Body"].iter_chunks(_PIECE_BYTES):
                 if piece != expected[position : position + len(piece)]:
                     break
                 position += len(piece)
@@ -247,7 +247,7 @@ class Bucket:
 
         def ask(client: Client) -> bool:
             try:
-                found = client.s3.put_object(Body=data, **parameters, **client.extra)
+                answer = client.s3.put_object(Body=data, **parameters, **client.extra)
             except ClientError as problem:
                 code = problem.response["Error"]["Code"]
                 if code in _EXISTS:
@@ -257,7 +257,7 @@ class Bucket:
                 if code in _CONFLICT:  # Another request for this key was under way.
                     raise BrokenAnswerError(self.address(key), "another writer was there at the same time") from None
                 raise
-            _etag(client, found)
+            _etag(client, answer)
             return True
 
         return self._asked(key, ask)
@@ -310,20 +310,20 @@ class Bucket:
             return self._clients[os.getpid()]
 
 
-def _content(client: Client, found: dict[str, Any], size_bytes: int, address: str) -> tuple[bytes, str, str]:
+def _content(client: Client, answer: dict[str, Any], size_bytes: int, address: str) -> tuple[bytes, str, str]:
     """Return the bytes, the ETag and the encryption of an answer that has so many bytes of an object.
 
     No more is read, whatever the answer says of its length. Raises BrokenAnswerError for fewer or more.
     """
-    data = found["Body"].read(size_bytes + 1)
+    data = answer["Body"].read(size_bytes + 1)
     if len(data) != size_bytes:
         raise BrokenAnswerError(address)
-    return data, _etag(client, found), str(found.get("ServerSideEncryption", ""))
+    return data, _etag(client, answer), str(answer.get("ServerSideEncryption", ""))
 
 
-def _etag(client: Client, found: dict[str, Any]) -> str:
+def _etag(client: Client, answer: dict[str, Any]) -> str:
     """Return the ETag of an answer. Raises RefusedError for an answer without one, which is not of S3."""
-    etag = _canonical(found.get("ETag", ""))
+    etag = _canonical(answer.get("ETag", ""))
     if not etag:
         raise answers.no_s3(client.store)
     return etag

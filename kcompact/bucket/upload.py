@@ -48,8 +48,8 @@ def lost_objects(bucket: Bucket, key: str, manifest: DirectoryManifest) -> list[
     """
     attempt, lost = _below(key, manifest.attempt), list(manifest.files)
     for _ in range(_LISTINGS if lost else 0):
-        found = {each.key: (each.size_bytes, each.etag) for each in bucket.below(attempt)}
-        lost = [file for file in lost if found.get(f"{attempt}/{file.name}") != (file.size_bytes, file.etag)]
+        stored_objects = {each.key: (each.size_bytes, each.etag) for each in bucket.below(attempt)}
+        lost = [file for file in lost if stored_objects.get(f"{attempt}/{file.name}") != (file.size_bytes, file.etag)]
         if not lost:
             break
     return [f"{attempt}/{file.name}" for file in lost]
@@ -127,17 +127,17 @@ def _created(
         if may_overwrite:
             bucket.write(manifest_key, content, crc_of(content))
         try:
-            found = published(bucket, key, directory)
+            stored_manifest = published(bucket, key, directory)
         except CorruptCheckpointError as damage:
             # What this run has written was damaged on its way. Another writer mends its own.
             problem, may_overwrite = damage, is_new
             continue
         problem = None
-        if found is not None and found.encoded() == content:
+        if stored_manifest is not None and stored_manifest.encoded() == content:
             return True
-        may_overwrite = found is not None and found == replaced
-        is_other = found is not None and found.attempt != manifest.attempt
-        if is_other and not is_new and published(bucket, key, directory) == found:
+        may_overwrite = stored_manifest is not None and stored_manifest == replaced
+        is_other = stored_manifest is not None and stored_manifest.attempt != manifest.attempt
+        if is_other and not is_new and published(bucket, key, directory) == stored_manifest:
             return False
     raise problem or failed(bucket.address(manifest_key), "was written, and the store does not have it as it was sent")
 

@@ -40,12 +40,12 @@ class _Ledger:
         if not is_right:
             raise AccountingError(path=self._path, stage=self._stage, problem=problem)
 
-    def equal(self, what: str, found: int, expected: int) -> None:
-        self.require(found == expected, f"{what} {found:,}, expected {expected:,}")
+    def equal(self, what: str, actual: int, expected: int) -> None:
+        self.require(actual == expected, f"{what} {actual:,}, expected {expected:,}")
 
-    def once(self, what: str, found: Iterable[object], expected: Iterable[object]) -> None:
+    def once(self, what: str, actual: Iterable[object], expected: Iterable[object]) -> None:
         """Require that the same things were found as expected, each as often."""
-        counted, wanted = Counter(found), Counter(expected)
+        counted, wanted = Counter(actual), Counter(expected)
         missing, surplus = list((wanted - counted).elements()), list((counted - wanted).elements())
         self.require(counted == wanted, f"{what} missing {missing[:5]}, too many {surplus[:5]}")
 
@@ -77,14 +77,14 @@ def check_parts(plan: CleanPlan, tasks: Sequence[WriteTask], parts: Sequence[Wri
     """Raise AccountingError unless each part was written once, with exactly the records that survive in it."""
     ledger = _Ledger(plan.log.directory, "writing")
     ledger.once("parts", ((p.group, p.part) for p in parts), ((task.group, task.part) for task in tasks))
-    found = {(part.group, part.part): part for part in parts}
+    written_parts = {(part.group, part.part): part for part in parts}
     for task in tasks:
-        _check_part(ledger, task, found[task.group, task.part])
+        _check_part(ledger, task, written_parts[task.group, task.part])
     last_of_group: dict[int, int] = {}
     for task in sorted(tasks):
         base_offset = plan.groups[task.group][0].base_offset
         end_offset = plan.log.end_of(plan.groups[task.group][-1])
-        offsets = found[task.group, task.part].output_table["last_offset"]
+        offsets = written_parts[task.group, task.part].output_table["last_offset"]
         previous = last_of_group.setdefault(task.group, base_offset - 1)
         if len(offsets):
             rises = bool(np.all(np.diff(offsets, prepend=previous) > 0))

@@ -72,10 +72,10 @@ def decide_batch_fates(table: Table, job: CleanJob, latest_counts: Counts | None
 
 def table_of(headers: Iterable[Header], *, is_discardable: Sequence[bool]) -> Table:
     """Return these headers as a table for `decide_batch_fates`, without positions."""
-    found = HeaderTable()
+    header_table = HeaderTable()
     for header in headers:
-        found.append(0, header)
-    table = found.table()
+        header_table.append(0, header)
+    table = header_table.table()
     table[:, c.FLAGS] = np.where(is_discardable, c.DISCARDABLE, 0)
     return table
 

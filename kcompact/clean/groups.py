@@ -88,10 +88,10 @@ def _written(prepared: PreparedClean, groups: Iterable[int], staging: StagingDir
 
 def _by_group(parts: Iterable[WrittenPart]) -> dict[int, list[WrittenPart]]:
     """Return the parts of each group, in order, by its number."""
-    found: dict[int, list[WrittenPart]] = defaultdict(list)
+    parts_by_group: dict[int, list[WrittenPart]] = defaultdict(list)
     for part in sorted(parts, key=lambda part: (part.group, part.part)):
-        found[part.group].append(part)
-    return found
+        parts_by_group[part.group].append(part)
+    return parts_by_group
 
 
 def replaced_files(plan: CleanPlan, number: int) -> tuple[FileIdentity, ...]:

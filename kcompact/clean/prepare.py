@@ -288,10 +288,10 @@ def _joined(parts: Sequence[WriteTask]) -> WriteTask:
 def _transactional_batches(plan: CleanPlan, scanned: Iterable[Scanned]) -> Batches:
     """Return the transactional and control batches that the scan found in each segment, by base offset."""
     base_of = {segment.log_name: segment.base_offset for segment in plan.segments}
-    found: dict[int, list[PackedTable]] = {base_offset: [] for base_offset in base_of.values()}
+    packed_tables: dict[int, list[PackedTable]] = {base_offset: [] for base_offset in base_of.values()}
     for scan in sorted(scanned, key=lambda scan: scan.split.number):
-        found[base_of[scan.split.log.name]].append(scan.summary.transactional)
-    return {base_offset: PackedTables(packed) for base_offset, packed in found.items()}
+        packed_tables[base_of[scan.split.log.name]].append(scan.summary.transactional)
+    return {base_offset: PackedTables(packed) for base_offset, packed in packed_tables.items()}
 
 
 def _with_decisions(splits: Mapping[int, Sequence[Split]], decisions: TransactionDecisions) -> dict[int, list[Split]]:

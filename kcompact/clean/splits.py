@@ -23,13 +23,13 @@ def number_splits(
     A split is not much larger than `split_bytes`, unless one of its batches is. Raises CorruptDataError, and
     BatchTooLargeError for a batch that `memory_bytes` do not allow to be read.
     """
-    found, number = {}, 0
+    numbered_splits, number = {}, 0
     horizon_ms = legacy_horizon_ms(plan)
     for segment in plan.segments:
         end_offset = min(plan.log.end_of(segment), plan.first_uncleanable_offset)
         splits = cut(plan.log, segment, split_bytes, memory_bytes, end_offset=end_offset)
         identity = segment.files[0].elsewhere() if on_other_machines else segment.files[0]
-        found[segment.base_offset] = [
+        numbered_splits[segment.base_offset] = [
             replace(
                 split,
                 number=number + index,
@@ -39,7 +39,7 @@ def number_splits(
             for index, split in enumerate(splits)
         ]
         number += len(splits)
-    return found
+    return numbered_splits
 
 
 def legacy_horizon_ms(plan: CleanPlan) -> int:

@@ -173,8 +173,12 @@ def verify_staged_log(path: Path, parts: Sequence[WrittenPart], pace: Pace, *, d
                 crc = crc32c(data, crc)
                 whole = crc32c(data, whole) if len(parts) > 1 else crc
                 expected = last_offsets[window], max_timestamps[window], sizes[window]
-                found = _records_by_kernel(data, previous_offset, expected)
-                records += _records(data, path, position, previous_offset, expected) if found is None else found
+                window_records = _records_by_kernel(data, previous_offset, expected)
+                records += (
+                    _records(data, path, position, previous_offset, expected)
+                    if window_records is None
+                    else window_records
+                )
                 position, previous_offset, row = int(ends[end - 1]), int(last_offsets[end - 1]), end
             if crc != part.crc32c:
                 raise CorruptDataError(file=path, position=position - part.size_bytes, problem=READ_BACK_MISMATCH)

@@ -109,12 +109,12 @@ def aborted_of_markers(plan: CleanPlan, batches: Batches) -> dict[int, Sequence[
 
     Raises CorruptDataError.
     """
-    transactions, found = Transactions(), dict[int, Sequence[AbortedTxn]]()
+    transactions, entries = Transactions(), dict[int, Sequence[AbortedTxn]]()
     for segment in plan.segments:
-        found[segment.base_offset] = transactions.entries(batches[segment.base_offset])
+        entries[segment.base_offset] = transactions.entries(batches[segment.base_offset])
     for segment, later in _later_batches(plan, transactions):
-        found[segment.base_offset] = transactions.entries(later)
-    return found
+        entries[segment.base_offset] = transactions.entries(later)
+    return entries
 
 
 def verify_transaction_indexes(plan: CleanPlan, batches: Batches, aborted: Mapping[int, Sequence[AbortedTxn]]) -> None:
@@ -152,13 +152,13 @@ def lost_transaction_indexes(log: PartitionLog, later: Sequence[Segment]) -> dic
     in_need = {each for each in lost if _needs_transaction_index(log, each)}
     if not in_need:
         return {}
-    transactions, found = Transactions(), dict[str, bytes]()
+    transactions, indexes = Transactions(), dict[str, bytes]()
     for each in log.segments:
         batches = read_transaction_tables(log.file(each.log_name), end_position=each.size_bytes)
         entries = transactions.entries(batches)
         if each in in_need and entries:
-            found[txn_index_name(each.base_offset)] = build_txn_index(entries)
-    return found
+            indexes[txn_index_name(each.base_offset)] = build_txn_index(entries)
+    return indexes
 
 
 def _needs_transaction_index(log: PartitionLog, segment: Segment) -> bool:
@@ -194,10 +194,10 @@ def _later_batches(
         ):
             if not is_needed(batch.header.base_offset):
                 return
-            for found in of_headers([with_marker(batch, file=str(file))]):
-                if found.kind in ENDS:
-                    open_producers.discard(found.producer_id)
-                yield found
+            for txn_batch in of_headers([with_marker(batch, file=str(file))]):
+                if txn_batch.kind in ENDS:
+                    open_producers.discard(txn_batch.producer_id)
+                yield txn_batch
 
     for segment in plan.log.segments[len(plan.segments) :]:
         if is_needed(segment.base_offset):
@@ -216,9 +216,11 @@ def collect(
     """
     first = max((base for base in aborted if base <= start_offset), default=None)
     bases = [] if first is None else sorted(base for base in aborted if base >= first)
-    found = AbortedTxnColumns.of(*(aborted[base] for base in bases)).table
-    is_near = (found[:, c.ENTRY_LAST_OFFSET] >= log.log_start_offset) & (found[:, c.ENTRY_FIRST_OFFSET] < end_offset)
-    return AbortedTxnColumns(found[is_near])
+    entries = AbortedTxnColumns.of(*(aborted[base] for base in bases)).table
+    is_near = (entries[:, c.ENTRY_LAST_OFFSET] >= log.log_start_offset) & (
+        entries[:, c.ENTRY_FIRST_OFFSET] < end_offset
+    )
+    return AbortedTxnColumns(entries[is_near])
 
 
 def _excluded_from_map(

@@ -76,8 +76,8 @@ class UseCheck:
             _require_no_broker(directory, files)
         self._unseen = seen.unseen
         for name, use in files:
-            found = self._brokers if _is_as_a_broker(name, use) else self._readers
-            names = found.setdefault(use._replace(is_writable=False, is_mapped=False), [])
+            names_by_use = self._brokers if _is_as_a_broker(name, use) else self._readers
+            names = names_by_use.setdefault(use._replace(is_writable=False, is_mapped=False), [])
             if directory.name not in names:
                 names.append(directory.name)
 

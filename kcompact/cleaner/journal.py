@@ -72,10 +72,10 @@ def read_journal(path: str | os.PathLike[str]) -> list[dict[str, Any] | None]:
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        found = unsealed(line)
+        entry = unsealed(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return entry if isinstance(entry, dict) else None
 
 
 class Journal:

@@ -171,14 +171,14 @@ class LogPool:
 
     def directories(self) -> list[Path]:
         """Return the partition directories that there are now. A log directory that cannot be read goes offline."""
-        found: list[Path] = []
+        partition_directories: list[Path] = []
         for log_dir in self._log_dirs:
             try:
                 with storage_errors(log_dir):
-                    found += filter(self._options.selection.has, partitions_in(log_dir))
+                    partition_directories += filter(self._options.selection.has, partitions_in(log_dir))
             except StorageError as problem:
                 self.take_offline(log_dir, problem)
-        return found
+        return partition_directories
 
     def directory_of(self, partition: TopicPartition) -> Path:
         """Return the directory of a partition. Raises RefusedError if no log directory has it, StorageError."""

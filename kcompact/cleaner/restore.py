@@ -42,14 +42,14 @@ def kept_partitions(kept: Path) -> list[RestoredPartition]:
         raise RefusedError(path=kept, problem="no such directory", hint=_GIVEN)
     with OpenDirectory(kept, follow=True) as directory:
         _require_own(directory)
-        found = [_read(directory, name) for name in sorted(directory.names()) if TopicPartition.parse(name)]
-        if not any(each.subject or each.error for each in found):
+        partitions = [_read(directory, name) for name in sorted(directory.names()) if TopicPartition.parse(name)]
+        if not any(each.subject or each.error for each in partitions):
             raise RefusedError(
                 path=kept,
                 problem="has no kept segments: nothing was replaced, or it is another directory",
                 hint=_GIVEN,
             )
-    return sorted(found, key=lambda each: -each.subject.number if each.subject else 0)
+    return sorted(partitions, key=lambda each: -each.subject.number if each.subject else 0)
 
 
 def _require_own(directory: OpenDirectory) -> None:

@@ -70,26 +70,26 @@ def end(partitions: Sequence[SwappedPartition], journal: Journal | None) -> list
     results: list[CleanResult] = []
 
     def journaled(ended: Sequence[Ended]) -> None:
-        found = [_result(each, how) for each, how in zip(partitions, ended, strict=True)]
-        results.extend(found if journal is None else journal.end(found))
+        clean_results = [_result(each, how) for each, how in zip(partitions, ended, strict=True)]
+        results.extend(clean_results if journal is None else journal.end(clean_results))
 
     ended = round_end.end(partitions, before_discard=journaled)
     return [_with_what_stays(*each) for each in zip(partitions, results, ended, strict=True)]
 
 
-def _result(partition: SwappedPartition, found: Ended) -> CleanResult:
-    if found.unwritten is None:
+def _result(partition: SwappedPartition, outcome: Ended) -> CleanResult:
+    if outcome.unwritten is None:
         return partition.result
-    unwritten = CheckpointNotWrittenError(path=partition.directory.path, problem=as_failure(found.unwritten))
+    unwritten = CheckpointNotWrittenError(path=partition.directory.path, problem=as_failure(outcome.unwritten))
     return replace(partition.result, status=Status.CHECKPOINT_NOT_WRITTEN, stopped_by=unwritten)
 
 
-def _with_what_stays(partition: SwappedPartition, result: CleanResult, found: Ended) -> CleanResult:
-    if isinstance(found.stays, StorageError | NotEnoughSpaceError):
-        why = str(found.stays).splitlines()[0]
+def _with_what_stays(partition: SwappedPartition, result: CleanResult, outcome: Ended) -> CleanResult:
+    if isinstance(outcome.stays, StorageError | NotEnoughSpaceError):
+        why = str(outcome.stays).splitlines()[0]
         note = Note.of(RemarkCode.STAGING_STAYS, path=partition.directory.path / partition.staging, why=why)
         return replace(result, notes=(*result.notes, note))
-    return result if found.stays is None else replace(result, stopped_by=as_failure(found.stays))
+    return result if outcome.stays is None else replace(result, stopped_by=as_failure(outcome.stays))
 
 
 def untouched(plan: CleanPlan) -> list[FileIdentity]:

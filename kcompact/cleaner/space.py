@@ -265,10 +265,10 @@ def shortage(
     if keeps and not disk.storage.counts_only_data:  # The run has made these directories when it looks.
         disk = disk.without(_KEPT_DIRECTORY_BLOCKS * disk.block_bytes)
     joined = [size.joined for size in sizes]
-    found = _exact(plan, sizes, keeps=keeps).order(range(len(sizes)), disk, present_bytes=None)
-    if isinstance(found, NotEnoughSpaceError) and joined != sizes:
-        found = _exact(plan, joined, keeps=keeps).order(range(len(sizes)), disk, present_bytes=None)
-    return found if isinstance(found, NotEnoughSpaceError) else None
+    order_or_error = _exact(plan, sizes, keeps=keeps).order(range(len(sizes)), disk, present_bytes=None)
+    if isinstance(order_or_error, NotEnoughSpaceError) and joined != sizes:
+        order_or_error = _exact(plan, joined, keeps=keeps).order(range(len(sizes)), disk, present_bytes=None)
+    return order_or_error if isinstance(order_or_error, NotEnoughSpaceError) else None
 
 
 def shortage_of_copy(plan: CleanPlan, sizes: Sequence[GroupSize], output: Path) -> NotEnoughSpaceError | None:
@@ -338,10 +338,10 @@ def fitting_at_once(prepared: PreparedClean, disk: Disk, *, is_copy: bool, keeps
     plan = prepared.plan
 
     def fits(sizes: Sequence[GroupSize], *, is_exact: bool) -> bool:
-        found = _Sizes(plan, dict(enumerate(sizes)), keeps=keeps, is_exact=is_exact)
+        group_sizes = _Sizes(plan, dict(enumerate(sizes)), keeps=keeps, is_exact=is_exact)
         if is_copy:
-            return found.copied_bytes(disk) <= disk.free_bytes
-        return found.fit_a_manifest and found.at_once_bytes(disk) <= disk.free_bytes
+            return group_sizes.copied_bytes(disk) <= disk.free_bytes
+        return group_sizes.fit_a_manifest and group_sizes.at_once_bytes(disk) <= disk.free_bytes
 
     if fits(most_sizes(prepared), is_exact=False):
         return prepared

@@ -31,7 +31,10 @@ ANSWERS = " [y/N]: "
 
 
 def show(
-    outcomes: Sequence[PartitionOutcome], options: CleanOptions, beside: Sequence[LeftOut], printer: Printer | None
+    outcomes: Sequence[PartitionOutcome],
+    options: CleanOptions,
+    left_out_directories: Sequence[LeftOut],
+    printer: Printer | None,
 ) -> None:
     """Print the plans. Raises BrokenPipeError and StorageError, because without a reader there is no consent."""
     if streams.was_closed():
@@ -40,7 +43,7 @@ def show(
         from kcompact.views.plans import plans_parts
 
         retention = options.apply_retention
-        printer.parts(plans_parts(outcomes, printer.space, left_out=beside, applies_retention=retention))
+        printer.parts(plans_parts(outcomes, printer.space, left_out=left_out_directories, applies_retention=retention))
 
 
 def is_needed(

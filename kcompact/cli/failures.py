@@ -88,9 +88,9 @@ def complain_of_each(problems: Iterable[tuple[Path, KcompactError]]) -> None:
     context = click.get_current_context(silent=True)
     options = context.params if context is not None else {}
     if sys.stderr.isatty() and not options.get("is_verbose"):
-        shown = gravest_first(shown, lambda those: those[0][1].exit_code)[:MOST_ERRORS]
-    for those in shown:
-        complain(those[0][1], directories=[directory for directory, _ in those])
+        shown = gravest_first(shown, lambda equal_problems: equal_problems[0][1].exit_code)[:MOST_ERRORS]
+    for equal_problems in shown:
+        complain(equal_problems[0][1], directories=[directory for directory, _ in equal_problems])
     if len(shown) < len(groups):
         way = "-v" if "is_verbose" in options else "--json"
         streams.tell(f"and {len(groups) - len(shown):,} more errors; {way} lists them")

@@ -473,15 +473,15 @@ class _Lister:
 
     def notes(self) -> list[Note]:
         """Return notes on a filter that chose nothing, and on records that could not be decoded."""
-        found = self._notes_on_nothing() if self._listing.is_filtered and not self._listed else []
+        listing_notes = self._notes_on_nothing() if self._listing.is_filtered and not self._listed else []
         if self._unsure_outcomes is not None:
             problem = str(self._unsure_outcomes).partition("\n")[0]
-            found.append(Note.of(RemarkCode.UNSURE_TRANSACTIONS, problem=problem))
+            listing_notes.append(Note.of(RemarkCode.UNSURE_TRANSACTIONS, problem=problem))
         if self._decoder is not None:
-            found += self._decoder.notes()
+            listing_notes += self._decoder.notes()
         if self._listing.layout == "table" and self._left == 0:
-            found.append(Note.of(RemarkCode.MORE_RECORDS))
-        return found + (self._notes_on_coordinators() if self._listing.decode else [])
+            listing_notes.append(Note.of(RemarkCode.MORE_RECORDS))
+        return listing_notes + (self._notes_on_coordinators() if self._listing.decode else [])
 
     def _notes_on_nothing(self) -> list[Note]:
         if not self._logs or (self._listing.latest and self._is_incomplete):

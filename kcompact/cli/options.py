@@ -177,9 +177,11 @@ class Command(Helpful):
                 raise click.UsageError("--verbose and --quiet exclude each other")
             if SETTINGS[-1] in self.params:
                 settings = {option.name: given.pop(option.name) for option in SETTINGS if option.name}
-                beside = {name: given.pop(name, default) for name, default in (("unclean", False), ("replicas", ()))}
-                beside["log_dirs"] = tuple(given.get("paths", ()))
-                given["plan_options"] = _plan_options(**settings, **beside, needs_kernels=self.needs_kernels)
+                further_options = {
+                    name: given.pop(name, default) for name, default in (("unclean", False), ("replicas", ()))
+                }
+                further_options["log_dirs"] = tuple(given.get("paths", ()))
+                given["plan_options"] = _plan_options(**settings, **further_options, needs_kernels=self.needs_kernels)
             elif SELECTION[0] in self.params:
                 given["selection"] = _selection(given.pop("topics"), given.pop("partitions"))
             if "spark_conf" in given:
@@ -211,8 +213,8 @@ def commands_of(context: click.Context) -> dict[str, click.Command]:
     group = context.command
     if not isinstance(group, click.Group):
         return {}
-    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
-    return {name: command for name, command in found.items() if command is not None}
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in commands.items() if command is not None}
 
 
 def _show_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:

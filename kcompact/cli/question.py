@@ -88,8 +88,8 @@ def each_record(
             def read(answer: Answer[Any], _: LogDir) -> Answer[Found]:
                 plan = answer.plan
                 assert plan is not None
-                found, damage = fold_log(asks(plan), plan.log, executor, memory_bytes=memory_bytes)
-                return replace(answer, found=found, error=answer.error or damage)
+                log_answer, damage = fold_log(asks(plan), plan.log, executor, memory_bytes=memory_bytes)
+                return replace(answer, found=log_answer, error=answer.error or damage)
 
             return list(each_partition(read)(directories, options))
 

@@ -122,12 +122,12 @@ def _sasl_options(client: ClientConfig) -> dict[str, Any]:
         return options | {"sasl_plain_username": user, "sasl_plain_password": credentials.password}
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    found = credentials.tokens.fetch(client.request_timeout_ms / 1000)
+    bearer_token = credentials.tokens.fetch(client.request_timeout_ms / 1000)
     of_token = dict(credentials.tokens.extensions)
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
         def token(self) -> str:
-            return found
+            return bearer_token
 
         def extensions(self) -> dict[str, str]:
             return of_token
@@ -139,8 +139,8 @@ def _exchange(options: Mapping[str, Any]) -> Exchange:
     """Begin an authentication."""
     from kafka.net.sasl import get_sasl_mechanism
 
-    found: Exchange = get_sasl_mechanism(options["sasl_mechanism"])(**options)
-    return found
+    exchange: Exchange = get_sasl_mechanism(options["sasl_mechanism"])(**options)
+    return exchange
 
 
 def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[int]) -> LiveCluster:
@@ -150,13 +150,13 @@ def _answers(client: Any, address: str, topics: Sequence[str], nodes: Sequence[i
     from kafka.admin import ConfigResource
 
     cluster = client.describe_cluster()
-    found = client.describe_topics(list(topics)) if topics else []
+    topic_descriptions = client.describe_topics(list(topics)) if topics else []
     ids = {
         topic["name"]: encode_uuid(UUID(str(topic["topic_id"])).bytes) if topic.get("topic_id") else None
-        for topic in found
+        for topic in topic_descriptions
         if not topic["error_code"]
     }
-    hidden = {topic["name"] for topic in found if topic["error_code"] == _TOPIC_AUTHORIZATION_FAILED}
+    hidden = {topic["name"] for topic in topic_descriptions if topic["error_code"] == _TOPIC_AUTHORIZATION_FAILED}
     up = {broker["broker_id"] for broker in cluster["brokers"] if not broker.get("is_fenced")}
     resources = [ConfigResource("topic", name) for name in ids]
     resources += [ConfigResource("broker", str(node)) for node in nodes if node in up]

@@ -39,11 +39,11 @@ class BrokerConfig:
     running broker that was started with it. `log_dirs_moved`: the user says that the file is that of the broker,
     although it names other directories. `is_known` False: nothing was read, so Kafka's defaults are only assumed;
     `doubts` then say which files may be the broker's and were not used. `missing` are log directories that the broker
-    has and that were not found: their paths, or their ids. `beside` are the log directories in files of the broker that
-    do not decide, because they are outdated, or not trusted, or contradict each other, with the names of these files:
-    moves are looked for there, and they may be missing, but nothing else is taken from them. `refused` are the
-    properties that keep a broker from starting, and why. Their settings are unknown; all others count. A file that was
-    given has none, except in `doctor`: a wrong value in it is an error.
+    has and that were not found: their paths, or their ids. `other_log_dirs` are the log directories in files of the
+    broker that do not decide, because they are outdated, or not trusted, or contradict each other, with the names of
+    these files: moves are looked for there, and they may be missing, but nothing else is taken from them. `refused` are
+    the properties that keep a broker from starting, and why. Their settings are unknown; all others count. A file that
+    was given has none, except in `doctor`: a wrong value in it is an error.
 
     The paths in `log.dirs` are those of the broker: `root` is the directory that is `/` there, `working_directory` the
     directory that relative paths begin with, None if unknown.
@@ -59,7 +59,7 @@ class BrokerConfig:
     working_directory: Path | None = None
     doubts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    beside: Mapping[Path, str] = field(default_factory=dict)
+    other_log_dirs: Mapping[Path, str] = field(default_factory=dict)
     refused: Mapping[str, ConfigError] = field(default_factory=dict)
 
     @property
@@ -109,12 +109,12 @@ class BrokerConfig:
         return None if self.working_directory is None else self.working_directory / path
 
     def with_directories_of(self, others: Iterable[Self]) -> Self:
-        """Return these settings with the log directories that other files of the broker name, for `beside`."""
-        found = {**self.beside}
+        """Return these settings with the log directories that other files of the broker name, for `other_log_dirs`."""
+        files_by_log_dir = {**self.other_log_dirs}
         for each in others:
-            found |= dict.fromkeys(each.located_log_dirs, str(each.origin)) | {**each.beside}
+            files_by_log_dir |= dict.fromkeys(each.located_log_dirs, str(each.origin)) | {**each.other_log_dirs}
         own = self.located_log_dirs
-        return replace(self, beside={path: file for path, file in found.items() if path not in own})
+        return replace(self, other_log_dirs={path: file for path, file in files_by_log_dir.items() if path not in own})
 
     @property
     def located_log_dirs(self) -> list[Path]:

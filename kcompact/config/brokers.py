@@ -50,10 +50,10 @@ class LogDirOfBroker:
     @property
     def owner(self) -> tuple[str, int] | None:
         """The cluster and the node that it belongs to; None if one of them is unknown."""
-        found = self.properties
-        if found is None or found.cluster_id is None or found.node_id is None:
+        properties = self.properties
+        if properties is None or properties.cluster_id is None or properties.node_id is None:
             return None
-        return found.cluster_id, found.node_id
+        return properties.cluster_id, properties.node_id
 
     @property
     def directory_id(self) -> str | None:
@@ -104,33 +104,33 @@ def brokers_of(
     log_dirs: Iterable[Path],
     given: BrokerConfig | None,
     *,
-    beside: Iterable[Path] = (),
+    further_log_dirs: Iterable[Path] = (),
     replicas: Iterable[Path] = (),
 ) -> dict[Path, Broker]:
     """Return the broker of each log directory. Its settings are `given`, else those in the file that is found.
 
-    The paths `beside` count too. A directory there with nothing but a `-future` directory in it is a log directory.
-    `replicas` count for moves only: most are of other brokers.
+    The paths `further_log_dirs` count too. A directory there with nothing but a `-future` directory in it is a log
+    directory. `replicas` count for moves only: most are of other brokers.
     Raises ConfigError if `given` is that of another broker.
     """
     of_partitions = dict.fromkeys(log_dirs)
-    paths = dict.fromkeys((*of_partitions, *filter(_is_listed, map(_log_dir_of, beside))))
+    paths = dict.fromkeys((*of_partitions, *filter(_is_listed, map(_log_dir_of, further_log_dirs))))
     named = {path: _read_log_dir(path) for path in paths}
     by_owner: dict[object, list[LogDirOfBroker]] = defaultdict(list)
-    for path, found in named.items():
-        by_owner[found.owner or path].append(found)
+    for path, log_dir in named.items():
+        by_owner[log_dir.owner or path].append(log_dir)
     # Few of many directories say something about others.
     beside_them = [_read_log_dir(path) for path in filter(_is_listed, map(_log_dir_of, replicas)) if path not in named]
     moving = [each for each in (*named.values(), *beside_them) if _is_closed(each.path) or future_replicas([each.path])]
     search, brokers = BrokerSearch(), dict[Path, Broker]()
-    for those in by_owner.values():
-        ids = [each.directory_id for each in those if each.directory_id is not None]
-        groups = [those] if len(ids) == len(set(ids)) else [[each] for each in those]
+    for log_dirs_of_owner in by_owner.values():
+        ids = [each.directory_id for each in log_dirs_of_owner if each.directory_id is not None]
+        groups = [log_dirs_of_owner] if len(ids) == len(set(ids)) else [[each] for each in log_dirs_of_owner]
         for group in groups:
             # One whose owner is not known may be of this broker.
             owner = group[0].owner
             others = [each for each in moving if owner is None or each.owner in (None, owner)]
-            broker = _broker(group, those, others, given, search)
+            broker = _broker(group, log_dirs_of_owner, others, given, search)
             brokers |= {each.path: broker for each in group}
     return brokers
 
@@ -164,11 +164,11 @@ def _read_log_dir(path: Path) -> LogDirOfBroker:
         return LogDirOfBroker(path=path, problem=storage_error(Path(problem.filename or path), problem))
 
 
-def _belongs_to(found: LogDirOfBroker, group: Sequence[LogDirOfBroker]) -> bool:
+def _belongs_to(log_dir: LogDirOfBroker, group: Sequence[LogDirOfBroker]) -> bool:
     """Return whether a log directory is another one of the broker of a group, and not a copy of one of them."""
-    if found.owner is None or found.owner != group[0].owner:
+    if log_dir.owner is None or log_dir.owner != group[0].owner:
         return False
-    return found.directory_id is None or all(each.directory_id != found.directory_id for each in group)
+    return log_dir.directory_id is None or all(each.directory_id != log_dir.directory_id for each in group)
 
 
 def _broker(
@@ -183,8 +183,8 @@ def _broker(
     `copies` have the same owner. `others` may be of this broker, and may have moves.
     """
     config = _config(named, given, search)
-    found, missing = _other_log_dirs(named, config)
-    log_dirs = (*named, *found)
+    added_log_dirs, missing = _other_log_dirs(named, config)
+    log_dirs = (*named, *added_log_dirs)
     listed = dict.fromkeys(each.path for each in (*log_dirs, *copies, *others))
     unlisted = [str(path) for path in listed if _is_closed(path)]
     moves = future_replicas((*listed, *_located(config)))
@@ -206,7 +206,7 @@ def _broker(
 
 def _located(config: BrokerConfig) -> list[Path]:
     """Return where the paths in `log.dirs` of a broker's files lead, as far as that is known."""
-    return [Path(os.path.realpath(path)) for path in (*config.located_log_dirs, *config.beside)]
+    return [Path(os.path.realpath(path)) for path in (*config.located_log_dirs, *config.other_log_dirs)]
 
 
 def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search: BrokerSearch) -> BrokerConfig:
@@ -214,39 +214,39 @@ def _config(named: Sequence[LogDirOfBroker], given: BrokerConfig | None, search:
     if given is not None:
         first, *_ = [given.require_naming(each.path) for each in named]
         return first
-    found = [search.of(each.path, node_id=each.properties.node_id if each.properties else None) for each in named]
-    known = [each for each in found if each.is_known]
+    configs = [search.of(each.path, node_id=each.properties.node_id if each.properties else None) for each in named]
+    known = [each for each in configs if each.is_known]
     for other in known[1:]:
         if names := differences(known[0], other):
             why = f"{known[0].origin} and {other.origin} are of this broker, and differ in {', '.join(names)}"
-            return replace(UNKNOWN_BROKER, doubts=(why,)).with_directories_of(found)
-    doubts = dict.fromkeys(doubt for each in found for doubt in each.doubts)
+            return replace(UNKNOWN_BROKER, doubts=(why,)).with_directories_of(configs)
+    doubts = dict.fromkeys(doubt for each in configs for doubt in each.doubts)
     decided = known[0] if known else replace(UNKNOWN_BROKER, doubts=tuple(doubts))
-    return decided.with_directories_of([each for each in found if each is not decided])
+    return decided.with_directories_of([each for each in configs if each is not decided])
 
 
 def _other_log_dirs(named: Sequence[LogDirOfBroker], config: BrokerConfig) -> tuple[list[LogDirOfBroker], list[str]]:
     """Return the log directories of a broker that its `server.properties` adds, and the paths there that lack one."""
-    found: list[LogDirOfBroker] = []
-    missing = [f"{path} (of {file})" for path, file in config.beside.items() if not path.is_dir()]
+    added_log_dirs: list[LogDirOfBroker] = []
+    missing = [f"{path} (of {file})" for path, file in config.other_log_dirs.items() if not path.is_dir()]
     if config.log_dirs_moved and (more := len(config.log_dirs) - len(named)) > 0:
-        return found, [*missing, f"{more} more of its log.dirs"]
+        return added_log_dirs, [*missing, f"{more} more of its log.dirs"]
     if not config.names_log_dirs:
-        return found, missing
+        return added_log_dirs, missing
     paths = dict.fromkeys((*config.log_dirs, *filter(None, [config.metadata_log_dir])))
     for path in paths:
         located = config.located(path)
         if located is None:
             missing.append(path)
             continue
-        if any(is_same_directory(located, each.path) for each in (*named, *found)):
+        if any(is_same_directory(located, each.path) for each in (*named, *added_log_dirs)):
             continue
         other = _read_log_dir(Path(os.path.realpath(located)))
-        if _belongs_to(other, [*named, *found]):
-            found.append(other)
+        if _belongs_to(other, [*named, *added_log_dirs]):
+            added_log_dirs.append(other)
         elif named[0].owner is not None or not other.path.is_dir():
             missing.append(path)
-    return found, missing
+    return added_log_dirs, missing
 
 
 def _not_found(registered: Sequence[str], log_dirs: Sequence[LogDirOfBroker]) -> list[str]:
@@ -271,11 +271,11 @@ def _metadata(log_dirs: Sequence[LogDirOfBroker], config: BrokerConfig) -> Clust
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:
     """Return the first path to each directory: a bind mount leads to one that another path has."""
-    found: list[Path] = []
+    distinct_paths: list[Path] = []
     for path in dict.fromkeys(paths):
-        if not any(is_same_directory(path, each) for each in found):
-            found.append(path)
-    return found
+        if not any(is_same_directory(path, each) for each in distinct_paths):
+            distinct_paths.append(path)
+    return distinct_paths
 
 
 def future_replicas(log_dirs: Iterable[Path]) -> dict[TopicPartition, tuple[Path, ...]]:
@@ -284,25 +284,27 @@ def future_replicas(log_dirs: Iterable[Path]) -> dict[TopicPartition, tuple[Path
     A log directory that cannot be listed has none: whoever reads its partitions reports it.
     Rule: `LocalLog.logFutureDirName`, KIP-113.
     """
-    found: dict[TopicPartition, tuple[Path, ...]] = {}
+    directories_by_partition: dict[TopicPartition, tuple[Path, ...]] = {}
     for log_dir in _distinct(log_dirs):
         with suppress(OSError):
             for directory in partition_directories(log_dir):
                 parsed = parse_directory(directory.name)
                 if parsed is not None and parsed.kind is DirectoryKind.FUTURE:
                     partition = parsed.topic_partition
-                    found[partition] = (*found.get(partition, ()), directory)
-    return found
+                    directories_by_partition[partition] = (*directories_by_partition.get(partition, ()), directory)
+    return directories_by_partition
 
 
 def moves_of(partition: TopicPartition, log_dir: Path, config: BrokerConfig) -> list[Path]:
     """Return the `-future` directories of one partition, in its log directory and in those of its broker's file."""
-    found: dict[Path, None] = {}
+    future_directories: dict[Path, None] = {}
     for path in _distinct((log_dir, *_located(config))):
         with suppress(OSError):
             names = [name for name in files_in(path).names() if name.startswith(f"{partition}.")]
-            found |= dict.fromkeys(path / name for name in sorted(names) if name.endswith(f"-{DirectoryKind.FUTURE}"))
-    return list(found)
+            future_directories |= dict.fromkeys(
+                path / name for name in sorted(names) if name.endswith(f"-{DirectoryKind.FUTURE}")
+            )
+    return list(future_directories)
 
 
 def _with_hint(problem: KcompactError) -> KcompactError:

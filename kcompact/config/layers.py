@@ -98,9 +98,9 @@ def with_refusals(broker: BrokerConfig) -> BrokerConfig:
         except ConfigError as error:
             names = error.contradicting or (error.path,)
             readable = [each for each in broker.properties if each not in left.unresolved]
-            those = [each for each in readable if each in names or BROKER_SETTINGS.get(each) in names]
-            assert those  # Without a value that is left out, the same error would come again.
-            refused |= dict.fromkeys(those, error)
+            refused_names = [each for each in readable if each in names or BROKER_SETTINGS.get(each) in names]
+            assert refused_names  # Without a value that is left out, the same error would come again.
+            refused |= dict.fromkeys(refused_names, error)
         else:
             return left
 

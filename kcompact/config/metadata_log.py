@@ -152,7 +152,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
         raise RefusedError(path=directory, problem="a symbolic link; kcompact does not follow links")
     if not directory.is_dir():
         return None
-    files, beside = files_in(directory), files_in(log_dir)
+    files, log_dir_files = files_in(directory), files_in(log_dir)
     snapshots, bases = _list_files(files)
     if not snapshots and not bases:
         return None
@@ -160,9 +160,9 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
     notes: list[Note] = []
     state, snapshot, damage = _newest_state(files, snapshots, notes)
     start = snapshot.end_offset if snapshot else 0
-    if snapshot is None and beside.exists(BOOTSTRAP_CHECKPOINT):
+    if snapshot is None and log_dir_files.exists(BOOTSTRAP_CHECKPOINT):
         try:
-            state = _read_snapshot(beside.file(BOOTSTRAP_CHECKPOINT))
+            state = _read_snapshot(log_dir_files.file(BOOTSTRAP_CHECKPOINT))
         except CorruptDataError as problem:
             notes.append(Note.of(RemarkCode.METADATA_NOT_USED, name=BOOTSTRAP_CHECKPOINT, problem=problem.problem))
     if bases and bases[0] > start:
@@ -171,7 +171,7 @@ def read_cluster_metadata(log_dir: Path) -> ClusterMetadata | None:
             offset=bases[0],
             problem=f"the metadata log starts here, and no snapshot has the records from offset {start} on",
         )
-    is_clean = beside.exists(CLEAN_SHUTDOWN_FILE)
+    is_clean = log_dir_files.exists(CLEAN_SHUTDOWN_FILE)
     end_offset = _replay_log(files, bases, snapshot, state, notes, tolerate_torn_end=not is_clean)
     if damage is not None and end_offset < snapshots[0].end_offset:
         raise damage
@@ -519,11 +519,13 @@ def _decode(state: _State, record: Record, batch: Batch, file: LogFile) -> Metad
 
     Raises CorruptDataError, UnsupportedError.
     """
-    found = read_record(record.value, key=record.key, file=str(file), position=batch.position, offset=record.offset)
-    if isinstance(found, UnknownRecord):
-        state.pass_over(found, record.offset)
+    metadata_record = read_record(
+        record.value, key=record.key, file=str(file), position=batch.position, offset=record.offset
+    )
+    if isinstance(metadata_record, UnknownRecord):
+        state.pass_over(metadata_record, record.offset)
         return None
-    return found
+    return metadata_record
 
 
 def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch: Batch, file: LogFile) -> None:

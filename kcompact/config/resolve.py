@@ -96,7 +96,7 @@ def configurations(
         return {}
     if brokers is None:
         brokers = brokers_of(
-            (directory.parent for directory in directories), broker_config, beside=log_dirs, replicas=replicas
+            (directory.parent for directory in directories), broker_config, further_log_dirs=log_dirs, replicas=replicas
         )
         _require_own_node(brokers, broker_config)
     resolver = _Resolver(brokers, overrides, topic_configs or {}, broker_config, release)
@@ -241,16 +241,16 @@ class _Resolver:
         """
         topic, live = partition.topic, self._live
         if live is not None:
-            if found := live.topics.get(topic):
-                _require_same_topic(directory, partition, found, live.address)
-                return found
+            if overrides := live.topics.get(topic):
+                _require_same_topic(directory, partition, overrides, live.address)
+                return overrides
             code = RemarkCode.HIDDEN_SETTINGS if topic in live.hidden else RemarkCode.UNKNOWN_TO_CLUSTER
             notes.append(Note.of(code, address=live.address))
-        if found := self._topic_configs.get(topic):
-            _require_same_topic(directory, partition, found, "--topic-configs")
+        if overrides := self._topic_configs.get(topic):
+            _require_same_topic(directory, partition, overrides, "--topic-configs")
             self._note_if_stray(directory, partition, notes)
-            self._note_metadata_not_used(self._brokers[directory.parent], topic, found, notes)
-            return found
+            self._note_metadata_not_used(self._brokers[directory.parent], topic, overrides, notes)
+            return overrides
         return self._own_in_metadata(directory, partition, notes)
 
     def _own_in_metadata(self, directory: Path, partition: TopicPartition, notes: list[Note]) -> TopicOverrides:
@@ -300,12 +300,14 @@ class _Resolver:
             notes.append(Note.of(RemarkCode.STRAY_REPLICA, why=why))
         return why is not None
 
-    def _note_metadata_not_used(self, broker: Broker, topic: str, found: TopicOverrides, notes: list[Note]) -> None:
+    def _note_metadata_not_used(self, broker: Broker, topic: str, overrides: TopicOverrides, notes: list[Note]) -> None:
         """Add a note if the metadata log says otherwise than `--topic-configs`, or cannot be read."""
         why, metadata = "", broker.metadata
         if metadata is not None and (known := metadata.topics.get(topic)) is not None:
-            own = {name for name in known.overrides if is_used(name)} | {*OF_THE_TOPIC_ALONE} & {*found.values}
-            differing = sorted(name for name in own if _parsed(name, known.overrides) != _parsed(name, found.values))
+            own = {name for name in known.overrides if is_used(name)} | {*OF_THE_TOPIC_ALONE} & {*overrides.values}
+            differing = sorted(
+                name for name in own if _parsed(name, known.overrides) != _parsed(name, overrides.values)
+            )
             if differing:
                 why = f"--topic-configs has another value of {', '.join(differing)}, or none, and decides"
         elif _has_lost_dynamic_settings(broker):
@@ -356,10 +358,10 @@ def _require_no_other_topic(directory: Path, partition: TopicPartition, broker: 
         )
 
 
-def _require_same_topic(directory: Path, partition: TopicPartition, found: TopicOverrides, where: str) -> None:
+def _require_same_topic(directory: Path, partition: TopicPartition, overrides: TopicOverrides, where: str) -> None:
     """Raise StaleReplicaError if a source has another id for a topic than its directory."""
-    if found.topic_id is not None:
-        check_topic_id(directory, partition, found.topic_id, where=where)
+    if overrides.topic_id is not None:
+        check_topic_id(directory, partition, overrides.topic_id, where=where)
 
 
 def _parsed(name: str, values: Mapping[str, str]) -> object:
@@ -372,8 +374,8 @@ def _parsed(name: str, values: Mapping[str, str]) -> object:
 
 def _has_lost_dynamic_settings(broker: Broker) -> bool:
     """Return whether the metadata log of a KRaft broker, which has its dynamic settings, is damaged or not there."""
-    found = broker.properties
-    is_of_kraft = found is not None and not found.is_of_zookeeper and found.cluster_id is not None
+    properties = broker.properties
+    is_of_kraft = properties is not None and not properties.is_of_zookeeper and properties.cluster_id is not None
     return broker.metadata is None and (is_of_kraft or broker.problem is not None)
 
 

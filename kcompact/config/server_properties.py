@@ -147,11 +147,11 @@ class BrokerSearch:
             return UNKNOWN_BROKER
         judge = _Judge(log_dir, node_id, status)
         running = [judge.judged(each) for each in self._of_processes(judge.trusted_users)]
-        found = [each for each in running if each is not None]
-        if not found:
-            found = [config for each in self._of_environment() if (config := judge.named(each)) is not None]
-            found += [config for each in self._files(log_dir) if (config := judge.judged(each)) is not None]
-        return judge.agreed(found)
+        configs = [each for each in running if each is not None]
+        if not configs:
+            configs = [config for each in self._of_environment() if (config := judge.named(each)) is not None]
+            configs += [config for each in self._files(log_dir) if (config := judge.judged(each)) is not None]
+        return judge.agreed(configs)
 
     # Candidates
 
@@ -300,17 +300,17 @@ class _Judge:
             self._doubts[f"{config.origin} {problem}"] = None
             return None
 
-    def agreed(self, found: Sequence[BrokerConfig]) -> BrokerConfig:
+    def agreed(self, configs: Sequence[BrokerConfig]) -> BrokerConfig:
         """Return the settings if all that were found agree, else that nothing is known, and why."""
-        for other in found[1:]:
-            names = differences(found[0], other)
+        for other in configs[1:]:
+            names = differences(configs[0], other)
             if names:
-                both = f"{found[0].origin} and {other.origin} both name it, and differ in {', '.join(names)}"
+                both = f"{configs[0].origin} and {other.origin} both name it, and differ in {', '.join(names)}"
                 unknown = replace(UNKNOWN_BROKER, doubts=(*self._doubts, both))
-                return unknown.with_directories_of([*found, *self._doubted])
-        if not found:
+                return unknown.with_directories_of([*configs, *self._doubted])
+        if not configs:
             return replace(UNKNOWN_BROKER, doubts=tuple(self._doubts)).with_directories_of(self._doubted)
-        return found[0].with_directories_of([*found[1:], *self._doubted])
+        return configs[0].with_directories_of([*configs[1:], *self._doubted])
 
     def _read(self, path: Path) -> tuple[os.stat_result, Mapping[str, str]] | None:
         """Return the status and the settings of a file; None without a file, and for one that was read before."""
@@ -376,13 +376,13 @@ def differences(one: BrokerConfig, other: BrokerConfig) -> list[str]:
     """Return the names of the settings in which the files of a broker differ, as far as kcompact uses them."""
     # What is unknown cannot differ, so it is a topic that is known to override nothing.
     first, second = (merged_config("every topic", overrides=(), own=NO_OVERRIDES, broker=each) for each in (one, other))
-    found = [
+    differing_names = [
         name
         for name in FIELD_NAMES.values()
         if first.value_of(name) != second.value_of(name) or (name in first.unresolved) != (name in second.unresolved)
     ]
     same = one.metadata_log_dir == other.metadata_log_dir
-    return found if same else [*found, "metadata.log.dir"]
+    return differing_names if same else [*differing_names, "metadata.log.dir"]
 
 
 def _user_name(user: int) -> str:

@@ -142,14 +142,14 @@ def _entries(text: str, path: Path) -> Iterator[_Entry]:
     for number, whole in enumerate(text.split("\n"), start=1):
         line = whole.strip()
         try:
-            if found := _OVERRIDE.fullmatch(line) or _SETTING.fullmatch(line):
-                _add_to(block, found.groupdict())
-            elif found := _HEADER.fullmatch(line):
-                block = _Entry(line=number, topic=_topic(found["topic"]), shows_all=found["kind"] == "All")
+            if match := _OVERRIDE.fullmatch(line) or _SETTING.fullmatch(line):
+                _add_to(block, match.groupdict())
+            elif match := _HEADER.fullmatch(line):
+                block = _Entry(line=number, topic=_topic(match["topic"]), shows_all=match["kind"] == "All")
                 yield block
-            elif found := _DESCRIBED.fullmatch(line) or _OF_ZOOKEEPER.fullmatch(line):
+            elif match := _DESCRIBED.fullmatch(line) or _OF_ZOOKEEPER.fullmatch(line):
                 block = None
-                yield _entry(number, found.groupdict())
+                yield _entry(number, match.groupdict())
             elif line and not _PARTITION.fullmatch(line) and not _WARNING.fullmatch(line):
                 raise ValueError(_why_not(line))
         except ValueError as problem:
@@ -160,9 +160,9 @@ def _entries(text: str, path: Path) -> Iterator[_Entry]:
         raise ConfigError(path=path, problem=f"line {number}: cut off: it has no end of line", hint=hint)
 
 
-def _add_to(block: _Entry | None, found: Mapping[str, str]) -> None:
+def _add_to(block: _Entry | None, fields: Mapping[str, str]) -> None:
     """Add a setting to the topic above it, if the topic overrides it. Raises ValueError."""
-    name, synonyms = found["name"], found.get("synonyms")
+    name, synonyms = fields["name"], fields.get("synonyms")
     if block is None:
         raise ValueError(f"a setting without a topic above it: '{_start(name)}'")
     block.has_settings = True
@@ -174,16 +174,16 @@ def _add_to(block: _Entry | None, found: Mapping[str, str]) -> None:
             raise ValueError("the broker does not say which settings are overrides: run kafka-configs.sh without --all")
         return
     # Without --all the tool has selected the overrides, also those from brokers that send no synonyms.
-    _add(block.values, name, found["value"])
+    _add(block.values, name, fields["value"])
 
 
-def _entry(line: int, found: Mapping[str, str | None]) -> _Entry:
+def _entry(line: int, fields: Mapping[str, str | None]) -> _Entry:
     """Return the topic of a line that has all of its settings. Raises ValueError."""
-    topic, topic_id = _topic(found["topic"] or ""), found.get("id")
+    topic, topic_id = _topic(fields["topic"] or ""), fields.get("id")
     if topic_id and decode_uuid(topic_id) is None:
         raise ValueError(f"'{_start(topic_id)}' is not a topic id")
     entry = _Entry(line=line, topic=topic, topic_id=topic_id, has_settings=True)
-    configs = (found["configs"] or "").rstrip()
+    configs = (fields["configs"] or "").rstrip()
     for setting in _NEXT_SETTING.split(configs) if configs else ():
         name, equals, value = setting.partition("=")
         if not name or not equals:
@@ -231,8 +231,8 @@ def _topic(name: str) -> str:
 
 
 def _why_not(line: str) -> str:
-    if found := _OTHER_ENTITY.fullmatch(line):
-        return f"the settings of {_start(found['entity'])}, not of a topic"
+    if match := _OTHER_ENTITY.fullmatch(line):
+        return f"the settings of {_start(match['entity'])}, not of a topic"
     return f"neither a topic nor a setting of one: '{_start(line)}'"
 
 
@@ -272,7 +272,7 @@ def _joined(entries: Sequence[_Entry], path: Path) -> dict[str, TopicOverrides]:
 def _from_json(text: str, path: Path) -> dict[str, TopicOverrides]:
     """Return the topics in JSON. Numbers stay as they are written. Raises ConfigError."""
     try:
-        found = json.loads(text, object_pairs_hook=_unique, parse_int=str, parse_float=str)
+        settings_by_topic = json.loads(text, object_pairs_hook=_unique, parse_int=str, parse_float=str)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}: not valid JSON: {problem.msg}"
     except RecursionError:
@@ -280,7 +280,7 @@ def _from_json(text: str, path: Path) -> dict[str, TopicOverrides]:
     except ValueError as problem:
         where = f"JSON: {problem}"
     else:
-        return {name: _checked(name, settings, text, path) for name, settings in found.items()}
+        return {name: _checked(name, settings, text, path) for name, settings in settings_by_topic.items()}
     raise ConfigError(path=path, problem=where, hint=_HINT)
 
 
@@ -294,12 +294,12 @@ def _checked(name: str, settings: object, text: str, path: Path) -> TopicOverrid
 
 def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     """Return a JSON object. Raises ValueError for a name that has two different values."""
-    found: dict[str, object] = {}
+    members: dict[str, object] = {}
     for name, value in pairs:
-        if name in found and found[name] != value:
+        if name in members and members[name] != value:
             raise ValueError(f"'{_start(name)}' is there twice, with different values")
-        found[name] = value
-    return found
+        members[name] = value
+    return members
 
 
 def _overrides(topic: str, settings: object) -> TopicOverrides:

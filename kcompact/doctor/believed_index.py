@@ -56,8 +56,8 @@ def offset_index_findings(log: PartitionLog, segment: Segment) -> Iterator[Findi
         offset = max(first, log.log_start_offset)
         # Nobody asks for what was deleted, and what follows is looked up in the next segment.
         if offset < end and (is_last or offset < log.end_of(segment)):
-            found = _looked_up(slots, offset - segment.base_offset)
-            if found > position or found not in starts:
+            search_position = _looked_up(slots, offset - segment.base_offset)
+            if search_position > position or search_position not in starts:
                 hidden.append(offset)
     if hidden:
         problem = (
@@ -83,7 +83,7 @@ def unstable_findings(log: PartitionLog, offset: int, memory_bytes: int) -> Iter
     file = log.file(segment.log_name)
     position = _looked_up(_slots(log, segment), offset - segment.base_offset)
     looks = f"It looks there for the open transaction that begins at offset {offset}"
-    found = None
+    first_batch = None
     with file.open() as opened:
         for batch in raw_batches(opened, position):
             exception = unreadable_wrapper(opened, batch, file, memory_bytes)
@@ -99,9 +99,9 @@ def unstable_findings(log: PartitionLog, offset: int, memory_bytes: int) -> Iter
                 )
                 return
             if batch.base_offset >= offset:
-                found = batch
+                first_batch = batch
                 break
-    broken = broken_end(file, position, end_position=None if found is None else found.position)
+    broken = broken_end(file, position, end_position=None if first_batch is None else first_batch.position)
     if broken is not None and broken.code is RemarkCode.UNLOADABLE_SEGMENT:
         yield replace(broken, problem=f"{broken.problem}. {looks}")
 
@@ -150,14 +150,14 @@ def _lost_end(
 
 def _batches(file: LogFile, base_offset: int) -> tuple[list[tuple[int, int]], int]:
     """Return for each batch the first offset that it answers for and its position, and the end offset."""
-    found, end_offset = [], base_offset
+    batches, end_offset = [], base_offset
     try:
         for position, header in headers(file):
-            found.append((end_offset, position))
+            batches.append((end_offset, position))
             end_offset = header.next_offset
     except CorruptBatchError:  # What lies behind it is told as damage.
         pass
-    return found, end_offset
+    return batches, end_offset
 
 
 def _looked_up(slots: Sequence[Slot], relative_offset: int) -> int:

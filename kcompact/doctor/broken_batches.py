@@ -140,9 +140,9 @@ def swap_findings(log: PartitionLog) -> Iterator[Finding]:
     """Yield the `.log.swap` files that a broker fails to load. Raises RefusedError, StorageError."""
     for name in log.leftovers:
         if name.endswith(f"{Suffix.LOG}{Temporary.SWAP}"):
-            found = broken_end(log.file(name), 0)
-            if found is not None and found.code is RemarkCode.UNLOADABLE_SEGMENT:
-                yield found
+            finding = broken_end(log.file(name), 0)
+            if finding is not None and finding.code is RemarkCode.UNLOADABLE_SEGMENT:
+                yield finding
 
 
 _KEY_SIZE_AT = (18, 26)

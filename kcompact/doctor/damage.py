@@ -89,15 +89,15 @@ def found_by_reading(plan: CleanPlan, memory_bytes: int) -> list[KcompactError]:
 
 def found_at_the_ends(plan: CleanPlan, tails: Sequence[Tail]) -> list[KcompactError]:
     """Return the damage that the ends of the segments and the small files show. Raises StorageError, RefusedError."""
-    found: list[KcompactError] = [tail.damage for tail in tails if tail.damage is not None]
-    found += small_file_problems(plan.log)
+    problems: list[KcompactError] = [tail.damage for tail in tails if tail.damage is not None]
+    problems += small_file_problems(plan.log)
     for segment in plan.log.segments:
         if segment.has(Suffix.TXN_INDEX):
             try:
                 read_transaction_index(plan.log.file(segment.log_name).with_suffix(Suffix.TXN_INDEX))
             except CorruptDataError as problem:
-                found.append(problem)
-    return found
+                problems.append(problem)
+    return problems
 
 
 def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_bytes: int) -> Iterator[Finding]:
@@ -109,13 +109,15 @@ def damage_findings(plan: CleanPlan, problems: Sequence[KcompactError], memory_b
     yield from _believed_indexes(plan, by_place)
     if problems:
         yield from _unstable_findings(plan, memory_bytes)
-    for found in _uncleanable_batches(plan, problems, memory_bytes):
-        known = by_place.pop((str(found.file), found.position), None)
+    for batch_finding in _uncleanable_batches(plan, problems, memory_bytes):
+        known = by_place.pop((str(batch_finding.file), batch_finding.position), None)
         torn = _broken_end(known, plan.log) if isinstance(known, CorruptBatchError) else None
         if torn is not None:
-            yield torn if torn.broker_says else replace(torn, broker_says=found.broker_says)
+            yield torn if torn.broker_says else replace(torn, broker_says=batch_finding.broker_says)
         else:
-            yield replace(found, problem=known.problem) if isinstance(known, CorruptDataError) else found
+            yield (
+                replace(batch_finding, problem=known.problem) if isinstance(known, CorruptDataError) else batch_finding
+            )
     for problem in reversed(by_place.values()):
         finding = _broken_end(problem, plan.log) or bad_transaction_index(problem, plan.config.release)
         yield finding or of_error(problem, plan.log.directory)
@@ -144,8 +146,8 @@ def _believed_indexes(plan: CleanPlan, by_place: dict[tuple[str, int | None], Kc
             for place, problem in by_place.items()
             if isinstance(problem, CorruptIndexError) and problem.file == file
         ]
-        if of_index and not log.is_below_start(segment) and (found := list(look(log, segment))):
-            yield from found
+        if of_index and not log.is_below_start(segment) and (findings := list(look(log, segment))):
+            yield from findings
             for place in of_index:
                 del by_place[place]
 
@@ -164,8 +166,8 @@ def _uncleanable_batches(plan: CleanPlan, problems: Sequence[KcompactError], mem
         file = plan.log.file(segment.log_name)
         if str(file) in damaged:
             with storage_errors(file.path):
-                found = uncleanable_batches(file, plan.log.topic_partition, memory_bytes=memory_bytes)
-                yield from islice(found, inspected.MOST_LISTED)
+                findings = uncleanable_batches(file, plan.log.topic_partition, memory_bytes=memory_bytes)
+                yield from islice(findings, inspected.MOST_LISTED)
 
 
 def _broken_end(problem: KcompactError, log: PartitionLog) -> Finding | None:

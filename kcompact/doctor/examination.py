@@ -74,8 +74,8 @@ def examine(
     """
     of_kernels = list(_kernel_findings(canonical(paths[0]), reads_all=reads_all))
     with kernels.confirming_nothing() if any(each.stops for each in of_kernels) else nullcontext():
-        found = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
-    return worst_first([*of_kernels, *found])
+        findings = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
+    return worst_first([*of_kernels, *findings])
 
 
 def examines_all(paths: Sequence[Path], options: PlanOptions) -> bool:
@@ -97,10 +97,10 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     if options.broker_config is not None:  # One that is found has none that a broker refuses.
         brokers = {each: replace(broker, config=with_refusals(broker.config)) for each, broker in brokers.items()}
     configs = {log_dir: broker.config for log_dir, broker in brokers.items()}
-    found = list(broker_setting_findings(configs))
+    findings = list(broker_setting_findings(configs))
     options = replace(options, include_internal=True, unclean=reads_all)
-    found += broker_config_findings(configs)
-    found += missing_log_dir_findings(brokers)
+    findings += broker_config_findings(configs)
+    findings += missing_log_dir_findings(brokers)
     identities: dict[Path, MetaProperties] = {}
     checkpoints = PerLogDir(readable_log_dir)
     partitions: list[Path] = []
@@ -109,21 +109,23 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
             with storage_errors(log_dir):
                 inside = filter(options.selection.has, partitions_in(log_dir))
                 partitions += [each for each in inside if not named[log_dir] or each in named[log_dir]]
-                found += _log_dir_findings(log_dir, identities, checkpoints)
-                found += quorum_findings(log_dir, brokers[log_dir])
+                findings += _log_dir_findings(log_dir, identities, checkpoints)
+                findings += quorum_findings(log_dir, brokers[log_dir])
         except KcompactError as problem:
-            found.append(of_error(problem, log_dir))
+            findings.append(of_error(problem, log_dir))
     if not options.selection.selects_all and not partitions:
         every = [directory for log_dir in log_dirs for directory in partitions_in(log_dir)]
         raise options.selection.no_match(paths[0], every)
-    found += identity_findings(identities, configs)
-    found += metadata_log_findings(brokers)
-    found += duplicate_findings(partitions, brokers)
-    found += topic_id_findings(partitions)
+    findings += identity_findings(identities, configs)
+    findings += metadata_log_findings(brokers)
+    findings += duplicate_findings(partitions, brokers)
+    findings += topic_id_findings(partitions)
     wrong_names = [note for config in configs.values() if config.is_found for note in wrong_name_notes(config)]
-    found += unused_setting_findings([*option_notes(partitions, options), *wrong_names], log_dirs[0])
-    found += _all_partitions(partitions, options, brokers, checkpoints, reads_all=reads_all, memory_bytes=memory_bytes)
-    return found
+    findings += unused_setting_findings([*option_notes(partitions, options), *wrong_names], log_dirs[0])
+    findings += _all_partitions(
+        partitions, options, brokers, checkpoints, reads_all=reads_all, memory_bytes=memory_bytes
+    )
+    return findings
 
 
 def _named(paths: Sequence[Path]) -> dict[Path, list[Path]]:
@@ -162,10 +164,10 @@ def _log_dir_findings(
 ) -> Iterator[Finding]:
     """Yield what is wrong with one log directory, and remember its identity. Raises StorageError, OSError."""
     yield from lock_findings(log_dir)
-    properties, found = meta_properties_findings(log_dir)
+    properties, findings = meta_properties_findings(log_dir)
     if properties is not None:
         identities[log_dir] = properties
-    yield from found
+    yield from findings
     yield from checkpoint_findings(log_dir)
     yield from shutdown_findings(checkpoints.of_log_dir(log_dir))
     yield from disk_findings(log_dir)
@@ -198,27 +200,27 @@ def _all_partitions(
             yield from topic_findings(topic, configs[directory].config, log_dir)
 
     planner = Planner(partitions, options, configs)
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def visit(directory: Path) -> None:
         if directory.name == METADATA_DIRECTORY:
             return
         problem = configs[directory].problem
         if problem is not None and not _is_of_the_log_dir(problem):
-            found.append(of_error(problem, directory))
+            findings.append(of_error(problem, directory))
         if nothing_else := list(nothing_else_findings(directory)):
-            found.extend(nothing_else)
+            findings.extend(nothing_else)
             return
         plan, error = planner.plan_despite_damage(directory, checkpoints.of(directory))
         for each in partition_findings(plan, error, reads_all=reads_all, memory_bytes=memory_bytes):
-            found.append(each)  # One after the other: what was found before an error counts.
+            findings.append(each)  # One after the other: what was found before an error counts.
 
     def failed(directory: Path, problem: KcompactError) -> None:
-        found.append(of_error(problem, directory))
+        findings.append(of_error(problem, directory))
 
     for _ in walk_partitions(partitions, visit, failed):
-        yield from found
-        found.clear()
+        yield from findings
+        findings.clear()
 
 
 def _is_of_the_log_dir(problem: KcompactError) -> bool:

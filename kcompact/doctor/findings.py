@@ -60,7 +60,7 @@ class Finding:
         )
 
 
-def worst_first(found: Iterable[Finding]) -> list[Finding]:
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings by severity and code, each once. Findings of one code keep their order."""
     severities, codes = list(Severity), list(RemarkCode)
-    return sorted(dict.fromkeys(found), key=lambda each: (severities.index(each.severity), codes.index(each.code)))
+    return sorted(dict.fromkeys(findings), key=lambda each: (severities.index(each.severity), codes.index(each.code)))

@@ -264,7 +264,9 @@ def _no_access(directory: Path, file: Path, names: list[str], user: BrokerUser, 
 # Several log directories of one broker
 
 
-def identity_findings(found: Mapping[Path, MetaProperties], configs: Mapping[Path, BrokerConfig]) -> Iterator[Finding]:
+def identity_findings(
+    identities: Mapping[Path, MetaProperties], configs: Mapping[Path, BrokerConfig]
+) -> Iterator[Finding]:
     """Yield log directories of another cluster or node than the first, and directory ids that occur twice.
 
     `node.id` of `server.properties` is compared too. `configs` has what is known of the broker of each log directory.
@@ -273,7 +275,7 @@ def identity_findings(found: Mapping[Path, MetaProperties], configs: Mapping[Pat
     cluster_id: str | None = None
     node_id: int | None = None
     owners: dict[str, Path] = {}
-    for log_dir, properties in found.items():
+    for log_dir, properties in identities.items():
         file = log_dir / META_PROPERTIES
         cluster_id = cluster_id or properties.cluster_id
         known = (node_id, configs[log_dir].node_id, properties.node_id)

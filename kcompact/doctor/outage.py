@@ -40,12 +40,12 @@ def outage_findings(
         is_compacted = config.compacts or config.cleanup_policy is None
         if parsed is not None and is_compacted and _may_have_other_replicas(brokers[directory.parent], directory):
             topics.setdefault(directory.parent, {})[parsed.topic_partition.topic] = config
-    for log_dir, those in topics.items():
+    for log_dir, topic_configs in topics.items():
         with storage_errors(log_dir):
             stopped_ms = None if lock_holder(log_dir) is not None else _last_written_ms(log_dir)
         if stopped_ms is None:
             continue
-        late = {name: each for name, each in those.items() if now_ms - stopped_ms > each.delete_retention_ms}
+        late = {name: each for name, each in topic_configs.items() if now_ms - stopped_ms > each.delete_retention_ms}
         if late:
             some = some_of([f"{shown(name)} ({duration(late[name].delete_retention_ms)})" for name in sorted(late)])
             condition = "" if any(each.compacts for each in late.values()) else ", if it is compacted"

@@ -185,7 +185,7 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
     starts and stops, inside of a segment: then the segment goes on after it, unless a cleaning has removed that. The
     checkpoint can be wrong about how far it was cleaned, so the segment must also have all offsets from there on.
     """
-    log, found = plan.log, {}
+    log, names_by_offset = plan.log, {}
     if plan.config.compacts and (log.checkpoint_offset is None or plan.first_dirty_offset < log.checkpoint_offset):
         tails = ()  # How far the log was cleaned is not known: no checkpoint, or one above the log end.
     for segment, tail in zip(log.segments, tails, strict=False):
@@ -193,8 +193,10 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
         # An empty segment has its own snapshot.
         is_meant = tail.damage is None and offset in log.snapshots and offset != segment.base_offset
         if is_meant and plan.first_dirty_offset <= offset < log.end_of(segment) and _has_no_gap(plan, segment):
-            found[offset] = log.snapshots[offset].name
-    return found | {offset: file.name for offset, file in log.snapshots.items() if offset > log.log_end_offset}
+            names_by_offset[offset] = log.snapshots[offset].name
+    return names_by_offset | {
+        offset: file.name for offset, file in log.snapshots.items() if offset > log.log_end_offset
+    }
 
 
 def _has_no_gap(plan: CleanPlan, segment: Segment) -> bool:

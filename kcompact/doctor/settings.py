@@ -81,11 +81,11 @@ def _each_once(brokers: Mapping[Path, BrokerConfig]) -> Iterator[tuple[Path, Bro
 
 def release_findings(configs: Mapping[Path, Configured], brokers: Mapping[Path, Broker]) -> Iterator[Finding]:
     """Yield of which release each broker is, if its files tell it, and which rules hold."""
-    found: dict[Path, TopicConfig] = {}
+    configs_by_log_dir: dict[Path, TopicConfig] = {}
     for directory, configured in configs.items():
         if configured.config.broker_release is not None:
-            found.setdefault(brokers[directory.parent].log_dirs[0].path, configured.config)
-    for log_dir, config in found.items():
+            configs_by_log_dir.setdefault(brokers[directory.parent].log_dirs[0].path, configured.config)
+    for log_dir, config in configs_by_log_dir.items():
         known, rules = config.broker_release, config.release.name
         yield Finding(
             code=RemarkCode.BROKER_RELEASE,
@@ -108,23 +108,23 @@ def assumption_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]
             why = unresolved_text(config.broker)
             values.setdefault(why, {}).update(dict.fromkeys(assumed))
             log_dirs.setdefault(why, {})[directory.parent] = config.broker
-    for why, those in values.items():
+    for why, defaults in values.items():
         yield Finding(
             code=RemarkCode.ASSUMED_SETTINGS,
             directory=next(iter(log_dirs[why])),
-            problem=f"{why or nothing_read(log_dirs[why])}: Kafka's defaults are assumed, {', '.join(those)}; "
+            problem=f"{why or nothing_read(log_dirs[why])}: Kafka's defaults are assumed, {', '.join(defaults)}; "
             f"pass {how_to_know(why)}",
         )
 
 
 def _unknown_topic_findings(configs: Mapping[Path, Configured]) -> Iterator[Finding]:
     """Yield for each log directory, and each reason, the topics whose own settings no source has."""
-    found: dict[tuple[Path, str], dict[str, None]] = {}
+    topics_by_reason: dict[tuple[Path, str], dict[str, None]] = {}
     for directory, configured in _of_topics(configs):
         parsed, own = parse_directory(directory.name), configured.config.own
         if parsed is not None and not own.is_known and configured.problem is None:
-            found.setdefault((directory.parent, own.why), {})[parsed.topic_partition.topic] = None
-    for (log_dir, why), topics in found.items():
+            topics_by_reason.setdefault((directory.parent, own.why), {})[parsed.topic_partition.topic] = None
+    for (log_dir, why), topics in topics_by_reason.items():
         some = some_of(list(map(shown, sorted(topics))))
         problem = (
             f"no source has the settings that topics have of their own: {why}. What is said of {some} counts only "

@@ -172,7 +172,7 @@ def header_lists(run: RecordRun, rows: Column | slice, *, with_data: bool) -> pa
 
 def _header_positions(run: RecordRun, rows: Column | slice, lists: Column) -> tuple[Column, ...]:
     """Return start and size of the name and of the value of each header; those of a record begin at its list."""
-    found = np.zeros((4, int(lists[-1])), np.int64)
+    spans = np.zeros((4, int(lists[-1])), np.int64)
     position, counts = run.columns[HEADERS_START, rows], run.headers_count[rows]
     reading = np.flatnonzero(counts)  # The records that have more headers.
     position = position[reading]
@@ -180,15 +180,15 @@ def _header_positions(run: RecordRun, rows: Column | slice, lists: Column) -> tu
     while len(reading) > _FEW_RECORDS:
         name_size, name_start = _varints(run.data, position)
         value_size, value_start = _varints(run.data, name_start + name_size)
-        found[:, lists[reading] + number] = name_start, name_size, value_start, np.maximum(value_size, -1)
+        spans[:, lists[reading] + number] = name_start, name_size, value_start, np.maximum(value_size, -1)
         position = value_start + np.maximum(value_size, 0)
         number += 1
         has_more = counts[reading] > number
         reading, position = reading[has_more], position[has_more]
     for row, at in zip(reading.tolist(), position.tolist(), strict=True):  # A single record can have very many headers.
         for place in range(int(lists[row]) + number, int(lists[row + 1])):
-            found[:, place], at = _header_position(run.data, at)
-    return tuple(found)
+            spans[:, place], at = _header_position(run.data, at)
+    return tuple(spans)
 
 
 def _header_position(data: Bytes, position: int) -> tuple[tuple[int, int, int, int], int]:

@@ -86,11 +86,11 @@ def _plain_offsets(data: bytes) -> dict[TopicPartition, int] | None:
     if version != b"%d" % CHECKPOINT_VERSION or len(data) > MAX_CHECKPOINT_BYTES or not lines.isascii():
         return None
     text = lines.decode("ascii")
-    found = _PLAIN_ENTRY.findall(text)
+    entries = _PLAIN_ENTRY.findall(text)
     # All characters belong to an entry, and no entry occurs twice.
-    size = sum(len(topic) + len(partition) + len(offset) for topic, partition, offset in found) + 3 * len(found)
-    offsets = {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in found}
-    is_plain = size == len(text) and len(offsets) == len(found) and count == b"%d" % len(found)
+    size = sum(len(topic) + len(partition) + len(offset) for topic, partition, offset in entries) + 3 * len(entries)
+    offsets = {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
+    is_plain = size == len(text) and len(offsets) == len(entries) and count == b"%d" % len(entries)
     return offsets if is_plain else None
 
 
@@ -166,14 +166,14 @@ def parse_leader_epochs(data: bytes, *, file: str) -> tuple[EpochEntry, ...]:
             start_offset=parse_integer(words[1], low=0, high=LONG_MAX, what="offset"),
         )
 
-    found: list[EpochEntry] = []
+    entries: list[EpochEntry] = []
     for each in _parse_checkpoint(data, entry, words=2, file=file, is_of_partition=True):
-        if found and found[-1].epoch == each.epoch and found[-1].start_offset <= each.start_offset:
+        if entries and entries[-1].epoch == each.epoch and entries[-1].start_offset <= each.start_offset:
             continue
-        while found and (found[-1].epoch >= each.epoch or found[-1].start_offset >= each.start_offset):
-            found.pop()
-        found.append(each)
-    return tuple(found)
+        while entries and (entries[-1].epoch >= each.epoch or entries[-1].start_offset >= each.start_offset):
+            entries.pop()
+        entries.append(each)
+    return tuple(entries)
 
 
 def build_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
@@ -217,20 +217,20 @@ def _parse_checkpoint(
     if len(lines) < _HEAD_LINES:
         return []
     declared = parse_non_negative(lines[1], 2, file=file)
-    found: list[_Entry] = []
+    entries: list[_Entry] = []
     for number, line in enumerate(lines[_HEAD_LINES:], start=_HEAD_LINES + 1):
         split = split_words(line)
         if len(split) != words:
             raise malformed(file, number, f"{quoted(line)} has {len(split)} words, not {words}")
         try:
-            found.append(entry(split))
+            entries.append(entry(split))
         except ValueError as error:
             bad_number = malformed(file, number, str(error))
             bad_number.has_bad_number = True
             raise bad_number from None
-    if declared != len(found):
-        raise malformed(file, 2, f"{declared} entries declared, {len(found)} found")
-    return found
+    if declared != len(entries):
+        raise malformed(file, 2, f"{declared} entries declared, {len(entries)} found")
+    return entries
 
 
 # The order in which Java's `HashMap` iterates
@@ -315,8 +315,8 @@ def _spread_hash(key: TopicPartition) -> int:
 @lru_cache(maxsize=1 << 14)
 def _string_hash(text: str) -> int:
     """Return the hash code of a string. Rule: String.hashCode."""
-    found = 0
+    hash_code = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
-        found = (31 * found + (high << 8 | low)) & 0xFFFFFFFF
-    return found
+        hash_code = (31 * hash_code + (high << 8 | low)) & 0xFFFFFFFF
+    return hash_code

@@ -46,11 +46,11 @@ def read_integer(text: str) -> int | None:
 def read_double(text: str) -> float | None:
     """Return the number of a text, which can be infinite or NaN, None for any other text."""
     text = trimmed(text)
-    if (found := _DECIMAL.fullmatch(text)) is not None:
-        return float(found[1])
-    if (found := _HEXADECIMAL.fullmatch(text)) is not None:
+    if (match := _DECIMAL.fullmatch(text)) is not None:
+        return float(match[1])
+    if (match := _HEXADECIMAL.fullmatch(text)) is not None:
         try:
-            return float.fromhex(found[1])
+            return float.fromhex(match[1])
         except OverflowError:
             return -math.inf if text.startswith("-") else math.inf
     return float(text) if _WORD.fullmatch(text) is not None else None

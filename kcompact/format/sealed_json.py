@@ -67,31 +67,31 @@ class Value:
         return replace(self, key=key)
 
 
-def _text(found: object) -> str:
-    if not isinstance(found, str):
+def _text(field: object) -> str:
+    if not isinstance(field, str):
         raise ValueError("expected a text")
-    return found
+    return field
 
 
 def _whole_number(least: int) -> Value:
-    def read(found: object) -> int:
-        if type(found) is not int or not least <= found < 2**64:
+    def read(field: object) -> int:
+        if type(field) is not int or not least <= field < 2**64:
             raise ValueError("expected a whole number")
-        return found
+        return field
 
     return Value(read)
 
 
-def _flag(found: object) -> bool:
-    if not isinstance(found, bool):
+def _flag(field: object) -> bool:
+    if not isinstance(field, bool):
         raise ValueError("expected true or false")
-    return found
+    return field
 
 
-def _mapping(found: object) -> dict[str, Any]:
-    if not isinstance(found, dict):
+def _mapping(field: object) -> dict[str, Any]:
+    if not isinstance(field, dict):
         raise ValueError("expected an object")
-    return found
+    return field
 
 
 TEXT = Value(_text)
@@ -102,14 +102,14 @@ NUMBER = _whole_number(0)
 """A whole number from 0 to 2**64 - 1."""
 TIME = _whole_number(-(2**63))
 """A time, which may lie before 1970."""
-ANYTHING = Value(lambda found: found)
+ANYTHING = Value(lambda field: field)
 """A value that is only compared, or that its user checks."""
 
 
 def optional(value: Value) -> Value:
     """Return a value that may be null."""
     return Value(
-        lambda found: None if found is None else value.read(found),
+        lambda field: None if field is None else value.read(field),
         lambda kept: None if kept is None else value.write(kept),
     )
 
@@ -117,10 +117,10 @@ def optional(value: Value) -> Value:
 def listed(each: Value | SealedDocument[Any]) -> Value:
     """Return a list of values, which is read as a tuple."""
 
-    def read(found: object) -> tuple[Any, ...]:
-        if not isinstance(found, list):
+    def read(field: object) -> tuple[Any, ...]:
+        if not isinstance(field, list):
             raise ValueError("expected a list")
-        return tuple(map(each.read, found))
+        return tuple(map(each.read, field))
 
     return Value(read, lambda kept: list(map(each.write, kept)))
 
@@ -128,7 +128,7 @@ def listed(each: Value | SealedDocument[Any]) -> Value:
 def mapped(each: Value) -> Value:
     """Return an object with any names."""
     return Value(
-        lambda found: {name: each.read(value) for name, value in _mapping(found).items()},
+        lambda field: {name: each.read(value) for name, value in _mapping(field).items()},
         lambda kept: {name: each.write(value) for name, value in kept.items()},
     )
 
@@ -167,9 +167,9 @@ class SealedDocument(Generic[Kept]):
             document |= written if isinstance(value, SealedDocument) else {value.key or name: written}
         return document
 
-    def read(self, found: object) -> Kept:
+    def read(self, document: object) -> Kept:
         """Return what an object with exactly these fields says. Raises ValueError for anything else."""
-        fields = found if isinstance(found, dict) else {}
+        fields = document if isinstance(document, dict) else {}
         if self._version is not None and "version" in fields and NUMBER.read(fields["version"]) != self._version:
             raise ValueError(self._other_version.format(fields["version"]))
         if fields.keys() != set(self.names):

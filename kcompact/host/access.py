@@ -102,10 +102,10 @@ class Project(NamedTuple):
 def project_of(fd: int) -> Project:
     """Return the project of an open file or directory; number 0 also where the file system has no projects."""
     try:
-        found = fcntl.ioctl(fd, _GET_ATTRIBUTES, bytes(_ATTRIBUTES.size))
+        attributes = fcntl.ioctl(fd, _GET_ATTRIBUTES, bytes(_ATTRIBUTES.size))
     except OSError:
         return Project(0, is_inherited=False)
-    flags, _, _, number = _ATTRIBUTES.unpack(found)
+    flags, _, _, number = _ATTRIBUTES.unpack(attributes)
     return Project(number, is_inherited=bool(flags & _INHERITS_PROJECT))
 
 
@@ -114,12 +114,12 @@ def protecting_flag(fd: int) -> str | None:
 
     None also where the file system has no such flags.
     """
-    found = array.array("i", [0, 0])
+    flags = array.array("i", [0, 0])
     try:
-        fcntl.ioctl(fd, _GET_FLAGS, found)
+        fcntl.ioctl(fd, _GET_FLAGS, flags)
     except OSError:
         return None
-    return next((name for bit, name in _FLAGS.items() if found[0] & bit), None)
+    return next((name for bit, name in _FLAGS.items() if flags[0] & bit), None)
 
 
 def flag_of_directory(directory: Path) -> str | None:

@@ -53,9 +53,9 @@ class Installation:
         root = Path(__file__).parents[2]
         # A build leaves metadata in a checkout that nobody has installed: it names no installer.
         installed = (each for each in distributions(name=PACKAGE) if each.read_text("INSTALLER"))
-        if found := next(installed, None):
-            text = found.read_text("direct_url.json")
-            origin, requires = json.loads(text) if text else None, found.requires or ()
+        if distribution := next(installed, None):
+            text = distribution.read_text("direct_url.json")
+            origin, requires = json.loads(text) if text else None, distribution.requires or ()
         elif (root / "pyproject.toml").exists():
             origin = {"url": root.as_uri(), "dir_info": {"editable": True}}
         return cls(
@@ -101,8 +101,8 @@ class Installation:
     def _packages(self, extra: str) -> list[str]:
         """Return the requirements of an extra, such as `pyarrow>=17`."""
         of_extra = re.compile(rf"""extra\s*==\s*['"]{extra}['"]""")
-        found = [each.partition(";") for each in self.requires]
-        return [requirement.strip() for requirement, _, marker in found if of_extra.search(marker)]
+        requirements = [each.partition(";") for each in self.requires]
+        return [requirement.strip() for requirement, _, marker in requirements if of_extra.search(marker)]
 
 
 def how_to_add(extra: str, to: Installation | None = None) -> str:

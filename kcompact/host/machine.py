@@ -146,8 +146,8 @@ _LIMITS = (
 
 def process_limits() -> list[ProcessLimit]:
     """Return the limits on the memory of this process that are set. The soft limits count."""
-    found = ((each, resource.getrlimit(each.number)[0]) for each in _LIMITS)
-    return [each._replace(limit_bytes=soft) for each, soft in found if soft != resource.RLIM_INFINITY]
+    soft_limits = ((each, resource.getrlimit(each.number)[0]) for each in _LIMITS)
+    return [each._replace(limit_bytes=soft) for each, soft in soft_limits if soft != resource.RLIM_INFINITY]
 
 
 def tightest_limit(root: Path = Path("/")) -> ProcessLimit | None:
@@ -158,8 +158,8 @@ def tightest_limit(root: Path = Path("/")) -> ProcessLimit | None:
 def _left_bytes(limit: ProcessLimit, root: Path) -> int:
     """Return what a limit leaves for the work of all threads."""
     threads = available_cores()
-    beside = threads * _thread_bytes(limit) if threads > 1 else 0  # One thread is that of the caller.
-    return max(LEAST_BYTES, _unused_bytes(limit, root) - beside)
+    threads_bytes = threads * _thread_bytes(limit) if threads > 1 else 0  # One thread is that of the caller.
+    return max(LEAST_BYTES, _unused_bytes(limit, root) - threads_bytes)
 
 
 def _unused_bytes(limit: ProcessLimit, root: Path) -> int:

@@ -106,12 +106,12 @@ def look(devices: Collection[int]) -> OpenFiles:
     for process in _processes():
         if process == own:
             continue
-        found: dict[Inode, FileUse] = {}
-        if not _look_at(process, frozenset(devices), found):
+        file_uses: dict[Inode, FileUse] = {}
+        if not _look_at(process, frozenset(devices), file_uses):
             user = _user_of(process)
             hidden.update([user] if user else [])
-        if found and not _descends_from(process, own):
-            for inode, use in found.items():
+        if file_uses and not _descends_from(process, own):
+            for inode, use in file_uses.items():
                 files.setdefault(inode, []).append(use)
     ended = time.monotonic()
     return OpenFiles(
@@ -148,11 +148,11 @@ def _processes() -> Iterator[int]:
         yield from [int(entry.name) for entry in entries if entry.name.isdigit()]
 
 
-def _look_at(process: int, devices: frozenset[int], found: dict[Inode, FileUse]) -> bool:
+def _look_at(process: int, devices: frozenset[int], file_uses: dict[Inode, FileUse]) -> bool:
     """Add the files on these devices that a process has open. Return False if it may not be looked at."""
     try:
-        _look_at_descriptors(process, devices, found)
-        _look_at_mappings(process, devices, found)
+        _look_at_descriptors(process, devices, file_uses)
+        _look_at_mappings(process, devices, file_uses)
     except PermissionError:
         return False
     except OSError:
@@ -160,7 +160,7 @@ def _look_at(process: int, devices: frozenset[int], found: dict[Inode, FileUse])
     return True
 
 
-def _look_at_descriptors(process: int, devices: frozenset[int], found: dict[Inode, FileUse]) -> None:
+def _look_at_descriptors(process: int, devices: frozenset[int], file_uses: dict[Inode, FileUse]) -> None:
     directory = f"{PROC}/{process}/fd"
     for name in os.listdir(directory):  # noqa: PTH208 - called for every process of the machine
         try:
@@ -170,14 +170,14 @@ def _look_at_descriptors(process: int, devices: frozenset[int], found: dict[Inod
             status = os.stat(link)  # noqa: PTH116 - as above
             if status.st_dev in devices:
                 mode = os.lstat(link).st_mode
-                _add(found, (status.st_dev, status.st_ino), process, is_writable=bool(mode & _WRITABLE))
+                _add(file_uses, (status.st_dev, status.st_ino), process, is_writable=bool(mode & _WRITABLE))
         except PermissionError:
             raise
         except OSError:
             continue  # It was closed.
 
 
-def _look_at_mappings(process: int, devices: frozenset[int], found: dict[Inode, FileUse]) -> None:
+def _look_at_mappings(process: int, devices: frozenset[int], file_uses: dict[Inode, FileUse]) -> None:
     seen: set[tuple[bytes, bytes, bool]] = set()
     for line in Path(f"{PROC}/{process}/maps").read_bytes().splitlines():
         mapping = _MAPPING.match(line)
@@ -189,7 +189,7 @@ def _look_at_mappings(process: int, devices: frozenset[int], found: dict[Inode, 
             continue
         seen.add(key)
         for inode in _inodes_of(process, mapping, devices):
-            _add(found, inode, process, is_writable=is_writable, is_mapped=True)
+            _add(file_uses, inode, process, is_writable=is_writable, is_mapped=True)
 
 
 def _inodes_of(process: int, mapping: re.Match[bytes], devices: frozenset[int]) -> Iterable[Inode]:
@@ -208,14 +208,16 @@ def _inodes_of(process: int, mapping: re.Match[bytes], devices: frozenset[int]) 
 
 
 def _add(
-    found: dict[Inode, FileUse], inode: Inode, process: int, *, is_writable: bool, is_mapped: bool = False
+    file_uses: dict[Inode, FileUse], inode: Inode, process: int, *, is_writable: bool, is_mapped: bool = False
 ) -> None:
-    known = found.get(inode)
+    known = file_uses.get(inode)
     if known is None:
         # Asking for the name once is enough: a broker has thousands of files open.
-        command = next(iter(found.values())).command if found else command_of(process)
+        command = next(iter(file_uses.values())).command if file_uses else command_of(process)
         known = FileUse(process, command, is_writable=False, is_mapped=False)
-    found[inode] = known._replace(is_writable=known.is_writable or is_writable, is_mapped=known.is_mapped or is_mapped)
+    file_uses[inode] = known._replace(
+        is_writable=known.is_writable or is_writable, is_mapped=known.is_mapped or is_mapped
+    )
 
 
 def command_of(process: int) -> str:

@@ -114,23 +114,23 @@ def _existing(parent: Path, name: str) -> Path:
 
 def _resolved(path: Path) -> Path:
     """Return the path without links. Raises _OfAnotherUserError if a part of the way is another user's; OSError."""
-    found, links = Path("/"), 0
+    resolved, links = Path("/"), 0
     left = [*reversed(path.absolute().parts[1:])]
     while left:
         name = left.pop()
-        status = os.lstat(found / name)
+        status = os.lstat(resolved / name)
         if status.st_uid not in (0, os.geteuid()):
             raise _OfAnotherUserError
         if stat.S_ISLNK(status.st_mode):
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            target = (found / name).readlink()
+            target = (resolved / name).readlink()
             left += reversed(target.parts[target.is_absolute() :])
-            found = Path("/") if target.is_absolute() else found
+            resolved = Path("/") if target.is_absolute() else resolved
         else:
-            found = found.parent if name == ".." else found / name
-    return found
+            resolved = resolved.parent if name == ".." else resolved / name
+    return resolved
 
 
 def _is_private(directory: Path) -> bool:

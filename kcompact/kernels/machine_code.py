@@ -77,7 +77,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     machine = platform.machine()
     path = library_path(machine)
     target = TARGETS.get(machine)
-    others = sorted(found.stem for found in DIRECTORY.glob("*.so"))
+    others = sorted(each.stem for each in DIRECTORY.glob("*.so"))
     if target is None or (others and machine not in others):
         of_others = " and ".join(others or TARGETS)
         raise KernelsUnavailableError(

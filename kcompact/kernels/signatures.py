@@ -116,7 +116,7 @@ KERNELS = {
         results="keyed unkeyed tombstones control header_bytes code",
     ),
     "verify_records": _signature(
-        *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _written("found", "i64", 2)),
+        *(_BUFFER, _INFLATED, _TABLE, *_BATCHES, _written("sums", "i64", 2)),
         results="batches records code",
     ),
     "record_columns": _signature(
@@ -133,10 +133,10 @@ KERNELS = {
         *(_read("programs", "i64", 2), _read("operations", "i64", 2), _read("literals", "u8"), _written("out", "u8")),
         results="lines out_end code",
     ),
-    "transactional_batches": _signature(_BUFFER, _TABLE, _written("found", "i64", 2), results="batches code"),
+    "transactional_batches": _signature(_BUFFER, _TABLE, _written("copies", "i64", 2), results="batches code"),
     "scan_transactions": _signature(
         *(_number("descriptor"), _number("start"), _number("end"), _written("scratch", "u8")),
-        *(_written("row", "i64", 2), _written("found", "i64", 2)),
+        *(_written("row", "i64", 2), _written("copies", "i64", 2)),
         results="batches position code",
     ),
     "follow_transactions": _signature(

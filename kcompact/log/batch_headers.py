@@ -58,17 +58,17 @@ def header_tables(file: LogFile, *, start_position: int = 0, end_position: int |
 
 def _defined_tables(opened: OpenFile, position: int, end: int, file: LogFile) -> Iterator[Table]:
     """Yield one table, read by the definition, and raise the error if a batch is damaged."""
-    found = HeaderTable()
+    header_table = HeaderTable()
     try:
-        while position < end and len(found) < _DEFINED_ROWS:
+        while position < end and len(header_table) < _DEFINED_ROWS:
             header = _read_header(opened, position, end, file)
-            found.append(position, header)
+            header_table.append(position, header)
             position += header.size_bytes
     except KcompactError:
-        if len(found):
-            yield found.table()
+        if len(header_table):
+            yield header_table.table()
         raise
-    yield found.table()
+    yield header_table.table()
 
 
 def _read_header(opened: OpenFile, position: int, end: int, file: LogFile) -> Header:

@@ -245,16 +245,16 @@ def read_log_dir(path: Path) -> LogDir:
     StorageError.
     """
     files = files_in(path)
-    found: dict[str, dict[TopicPartition, int] | None] = {}
+    checkpoints: dict[str, dict[TopicPartition, int] | None] = {}
     for name in (CLEANER_OFFSET_CHECKPOINT, *BROKER_CHECKPOINTS):
         file = files.file(name)
-        found[name] = parse_offset_checkpoint(file.read(), file=str(file)) if file.exists() else None
+        checkpoints[name] = parse_offset_checkpoint(file.read(), file=str(file)) if file.exists() else None
     return LogDir(
         path=path,
-        cleaner_offsets=found[CLEANER_OFFSET_CHECKPOINT],
-        log_start_offsets=found[LOG_START_OFFSET_CHECKPOINT],
-        recovery_points=found[RECOVERY_POINT_CHECKPOINT],
-        high_watermarks=found[REPLICATION_OFFSET_CHECKPOINT],
+        cleaner_offsets=checkpoints[CLEANER_OFFSET_CHECKPOINT],
+        log_start_offsets=checkpoints[LOG_START_OFFSET_CHECKPOINT],
+        recovery_points=checkpoints[RECOVERY_POINT_CHECKPOINT],
+        high_watermarks=checkpoints[REPLICATION_OFFSET_CHECKPOINT],
         is_log_dir=is_log_dir(path),
         is_clean_shutdown=files.exists(CLEAN_SHUTDOWN_FILE),
         is_running=is_running(path),
@@ -300,12 +300,12 @@ def is_one_partition(directory: Path) -> bool:
 
 def partition_directories(log_dir: Path) -> list[Path]:
     """Return the sub-directories whose names `parse_directory` accepts, in order of topic and partition."""
-    found = []
+    directories = []
     for entry in os.scandir(log_dir):
         # A symbolic link is returned too, so that `read_log` refuses it and the user sees why.
         if entry.is_dir() and (parsed := parse_directory(entry.name)):
-            found.append((parsed.topic_partition, entry.name))
-    return [log_dir / name for _, name in sorted(found)]
+            directories.append((parsed.topic_partition, entry.name))
+    return [log_dir / name for _, name in sorted(directories)]
 
 
 def log_bytes(directories: Iterable[Path]) -> int:
@@ -340,48 +340,48 @@ def read_log(
     directory = as_path(directory)
     partition, files = partition_of(directory, accepts_future=accepts_future), files_in(directory)
     log_dir = log_dir or read_log_dir(directory.parent)
-    found = _list_files(files)
-    bases = sorted(base for base, files in found.segment_files.items() if Suffix.LOG in files)
+    listing = _list_files(files)
+    bases = sorted(base for base, files in listing.segment_files.items() if Suffix.LOG in files)
     if not bases:
-        raise _without_logs(directory, found)
+        raise _without_logs(directory, listing)
     reader = SegmentReader(files, rebuild_indexes, index_interval_bytes, log_dir.is_clean_shutdown)
-    reader.notes += _notes_on(found)
-    leftovers = found.leftovers
+    reader.notes += _notes_on(listing)
+    leftovers = listing.leftovers
     if log_dir.is_running:
         require_no_swap(directory, leftovers)
         leftovers = []  # The broker writes `.cleaned` files beside the segments that they are to replace.
     is_recovered = as_recovered and log_dir.is_unclean
     recovered_from = first_recovered(bases, (log_dir.recovery_points or {}).get(partition, 0)) if is_recovered else None
     segments, log_end_offset = reader.read_all(
-        bases, found.segment_files, recovered_from, is_growing=log_dir.is_running
+        bases, listing.segment_files, recovered_from, is_growing=log_dir.is_running
     )
-    damage = [*reader.damage, *_lost_logs(directory, log_dir, found, partition)]
+    damage = [*reader.damage, *_lost_logs(directory, log_dir, listing, partition)]
     damage += _lost_end(log_dir, partition, log_end_offset, recovered_from=recovered_from)
     return PartitionLog(
         files=files,
         topic_partition=partition,
         log_dir=log_dir,
         segments=segments,
-        snapshots=found.snapshots,
+        snapshots=listing.snapshots,
         log_start_offset=max((log_dir.log_start_offsets or {}).get(partition, 0), bases[0]),
         log_end_offset=log_end_offset,
         checkpoint_offset=(log_dir.cleaner_offsets or {}).get(partition),
         recovered_from=recovered_from,
         ignores_indexes=rebuild_indexes,
         index_interval_bytes=index_interval_bytes,
-        orphans=tuple(found.orphans),
+        orphans=tuple(listing.orphans),
         leftovers=tuple(leftovers),
-        deleted=tuple(found.deleted),
-        staging=tuple(found.staging),
-        foreign=tuple(found.foreign),
+        deleted=tuple(listing.deleted),
+        staging=tuple(listing.staging),
+        foreign=tuple(listing.foreign),
         notes=tuple(reader.notes),
         damage=tuple(sorted(damage, key=lambda problem: isinstance(problem, CorruptIndexError))),
     )
 
 
-def _notes_on(found: _Listing) -> list[Note]:
-    orphans = found.orphans
-    notes = [Note.of(RemarkCode.STAGING_OF_ANOTHER_USER, name=name) for name in found.staging_of_others]
+def _notes_on(listing: _Listing) -> list[Note]:
+    orphans = listing.orphans
+    notes = [Note.of(RemarkCode.STAGING_OF_ANOTHER_USER, name=name) for name in listing.staging_of_others]
     notes += [Note.of(RemarkCode.ORPHAN_INDEX, name=file.name) for file in orphans[:_MOST_NOTED]]
     if len(orphans) > _MOST_NOTED:
         notes.append(Note.of(RemarkCode.MORE_ORPHAN_INDEXES, count=len(orphans) - _MOST_NOTED))
@@ -423,8 +423,8 @@ def partition_by_name(directory: Path, *, accepts_future: bool = False) -> Topic
     return parsed.topic_partition
 
 
-def _without_logs(directory: Path, found: _Listing) -> RefusedError:
-    if not deleted_segments(found.deleted):
+def _without_logs(directory: Path, listing: _Listing) -> RefusedError:
+    if not deleted_segments(listing.deleted):
         return _no_partition(directory, "it contains no .log file")
     return RefusedError(
         path=directory,
@@ -469,11 +469,11 @@ def segment_states(files: Files) -> dict[str, FileIdentity | int]:
 
     Raises LogChangedError during a swap of the broker, RefusedError, OSError.
     """
-    found = _list_files(files)
-    require_no_swap(files.directory, found.leftovers)
-    active = max((base for base, of_segment in found.segment_files.items() if Suffix.LOG in of_segment), default=-1)
-    states: dict[str, FileIdentity | int] = {file.name: file for file in found.snapshots.values()}
-    for base, of_segment in found.segment_files.items():
+    listing = _list_files(files)
+    require_no_swap(files.directory, listing.leftovers)
+    active = max((base for base, of_segment in listing.segment_files.items() if Suffix.LOG in of_segment), default=-1)
+    states: dict[str, FileIdentity | int] = {file.name: file for file in listing.snapshots.values()}
+    for base, of_segment in listing.segment_files.items():
         states |= {file.name: file if base < active else file.inode for file in of_segment.values()}
     return states
 
@@ -490,7 +490,7 @@ def _list_files(files: Files) -> _Listing:
 
     Raises RefusedError if one of Kafka's is not a regular file, StorageError.
     """
-    found = _Listing()
+    listing = _Listing()
     is_quorum = files.directory.name.startswith(f"{CLUSTER_METADATA_TOPIC}-")
     with storage_errors(files.directory):
         names = files.names()
@@ -498,21 +498,21 @@ def _list_files(files: Files) -> _Listing:
         parsed = parse_file_name(name)
         if STAGING_NAME.fullmatch(name):
             # What is no directory is not kcompact's, and recovery stops at it.
-            (found.staging_of_others if files.is_closed(name) else found.staging).append(name)
+            (listing.staging_of_others if files.is_closed(name) else listing.staging).append(name)
         elif parsed is None:
             if name not in _SMALL_FILES and not (is_quorum and is_raft_file(name)):
-                found.foreign.append(name)
+                listing.foreign.append(name)
             else:
                 files.identity(name)  # Refuses what is no regular file.
         elif parsed.temporary is Temporary.DELETED:
-            found.deleted.append(name)
+            listing.deleted.append(name)
         elif parsed.temporary is not Temporary.NO:
-            found.leftovers.append(name)
+            listing.leftovers.append(name)
         elif parsed.suffix is Suffix.SNAPSHOT:
-            found.snapshots[parsed.base_offset] = files.identity(name)
+            listing.snapshots[parsed.base_offset] = files.identity(name)
         else:
-            found.segment_files.setdefault(parsed.base_offset, {})[parsed.suffix] = files.identity(name)
-    return found
+            listing.segment_files.setdefault(parsed.base_offset, {})[parsed.suffix] = files.identity(name)
+    return listing
 
 
 def _lost_end(
@@ -546,7 +546,9 @@ def _lost_end(
     return damage
 
 
-def _lost_logs(directory: Path, log_dir: LogDir, found: _Listing, partition: TopicPartition) -> list[CorruptDataError]:
+def _lost_logs(
+    directory: Path, log_dir: LogDir, listing: _Listing, partition: TopicPartition
+) -> list[CorruptDataError]:
     """Return the damage of segments of which both indexes are there, but no `.log` of any name: half a copy.
 
     What a segment below the log start had was deleted. A single index can be left of a deletion; a broker deletes
@@ -554,10 +556,10 @@ def _lost_logs(directory: Path, log_dir: LogDir, found: _Listing, partition: Top
     """
     damage: list[CorruptDataError] = []
     start_offset = (log_dir.log_start_offsets or {}).get(partition, 0)
-    for base, files in sorted(found.segment_files.items()) if not log_dir.is_running else ():
+    for base, files in sorted(listing.segment_files.items()) if not log_dir.is_running else ():
         log = log_name(base)
-        is_deleted = any(name.startswith(log) for name in (*found.deleted, *found.leftovers))
-        is_deleted |= any(base < other <= start_offset for other in found.segment_files)
+        is_deleted = any(name.startswith(log) for name in (*listing.deleted, *listing.leftovers))
+        is_deleted |= any(base < other <= start_offset for other in listing.segment_files)
         is_half = {Suffix.INDEX, Suffix.TIME_INDEX} <= files.keys() and Suffix.LOG not in files
         if is_half and not is_deleted and any(file.size_bytes for file in files.values()):
             problem = "is missing, but its indexes are there: this is half a copy, or the segment is lost"

@@ -65,9 +65,9 @@ class FileIdentity:
 
     def is_of(self, status: os.stat_result) -> bool:
         """Return whether a status is that of this file. A device or an inode of -1 can be any."""
-        found = (status.st_size, status.st_mtime_ns)
+        size_and_mtime = (status.st_size, status.st_mtime_ns)
         is_same = self.device in (-1, status.st_dev) and self.inode in (-1, status.st_ino)
-        return is_same and found == (self.size_bytes, self.mtime_ns)
+        return is_same and size_and_mtime == (self.size_bytes, self.mtime_ns)
 
     def elsewhere(self) -> FileIdentity:
         """Return the identity for other machines, which give the device another number."""

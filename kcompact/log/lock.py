@@ -83,8 +83,8 @@ class LogDirLock:
         """
         if name not in self._found:
             self._found[name] = find()
-        found: Found = self._found[name]
-        return found
+        cached: Found = self._found[name]
+        return cached
 
     def is_in_force(self) -> bool:
         """Return whether the path of `.lock` still names the locked file, so that the lock keeps a broker out."""

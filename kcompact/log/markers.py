@@ -165,6 +165,6 @@ def _numbers(data: Bytes, positions: Column, kind: str) -> Column:
     if not len(positions):
         return np.empty(0, np.int64)
     size = np.dtype(kind).itemsize
-    found = np.lib.stride_tricks.sliding_window_view(data, size)[positions].view(kind)[:, 0]
-    numbers: Column = found.astype(np.int64)
+    stored_numbers = np.lib.stride_tricks.sliding_window_view(data, size)[positions].view(kind)[:, 0]
+    numbers: Column = stored_numbers.astype(np.int64)
     return numbers

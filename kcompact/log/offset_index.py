@@ -119,8 +119,8 @@ def is_true(log: LogFile, entries: OffsetColumns, number: int) -> bool:
     """Return whether one entry of the `.index` of a log file is true. Raises RefusedError, StorageError."""
     entry = entries[number : number + 1]
     end_position = entries[number + 1].position if number + 1 < len(entries) else None
-    found, damage = _read_for(log, entry, start_position=entry[0].position, end_position=end_position)
-    return damage is None and not any(True for _ in found.wrong_entries(entry, log.base_offset))
+    batch_positions, damage = _read_for(log, entry, start_position=entry[0].position, end_position=end_position)
+    return damage is None and not any(True for _ in batch_positions.wrong_entries(entry, log.base_offset))
 
 
 def _read_for(
@@ -131,16 +131,16 @@ def _read_for(
     If a header is damaged before that, its error comes with the batches in front of it. Raises RefusedError,
     StorageError.
     """
-    found, last = OffsetPositions(), entries[-1]
+    batch_positions, last = OffsetPositions(), entries[-1]
     last_offset = log.base_offset + last.relative_offset
     try:
         for position, header in headers(log, start_position=start_position, end_position=end_position):
-            found.append(position, header)
+            batch_positions.append(position, header)
             if position >= last.position and header.last_offset >= last_offset:
                 break
     except CorruptBatchError as damage:
-        return found, damage
-    return found, None
+        return batch_positions, damage
+    return batch_positions, None
 
 
 def last_indexed_position(file: LogFile, size_bytes: int) -> int:
@@ -209,9 +209,9 @@ def contradiction(file: LogFile) -> CorruptDataError | None:
         return index_or_log(malformed, log)
     if not entries:
         return None
-    found, damage = _read_for(log, entries)
+    batch_positions, damage = _read_for(log, entries)
     if damage is not None:
-        entries = entries[: bisect_right(entries, found.last_position, key=lambda entry: entry.position)]
-        found.leave_open()
-    number = next(found.wrong_entries(entries, file.base_offset), None)
+        entries = entries[: bisect_right(entries, batch_positions.last_position, key=lambda entry: entry.position)]
+        batch_positions.leave_open()
+    number = next(batch_positions.wrong_entries(entries, file.base_offset), None)
     return damage if number is None else index_or_log(wrong_entry(file, number, entries[number]), log)

@@ -270,11 +270,11 @@ class _Log:
         while start < self._end:
             data = self._moved_to(start, min(_SEARCHED_BYTES + HEADER_BYTES, self._end - start))
             searched = min(_SEARCHED_BYTES, len(data))
-            for found in _candidates(data, searched, self._end - start, offsets, modern_only=self._is_modern):
+            for position in _candidates(data, searched, self._end - start, offsets, modern_only=self._is_modern):
                 if self.is_given_up:
                     return self._end
-                if self._is_batch(start + found, last_offset):
-                    return start + found
+                if self._is_batch(start + position, last_offset):
+                    return start + position
             start += searched
         return self._end
 
@@ -357,18 +357,18 @@ def _candidates(data: memoryview, searched: int, left_bytes: int, offsets: range
     if not modern_only:
         has_length = (byte(_LENGTH) | byte(_LENGTH + 1) | byte(_LENGTH + 2) | byte(_LENGTH + 3)) != 0
         is_possible |= (byte(_MAGIC) < 2) & has_length & (byte(_LENGTH) < _SIGN)
-    found = np.flatnonzero(is_possible)
+    header_starts = np.flatnonzero(is_possible)
 
     def integers(position: int, size_bytes: int) -> NDArray[np.int64]:
-        value = np.zeros(len(found), dtype=np.int64)
+        value = np.zeros(len(header_starts), dtype=np.int64)
         for at in range(position, position + size_bytes):
-            value = value << 8 | array[found + at]
+            value = value << 8 | array[header_starts + at]
         return value
 
-    is_modern = array[found + _MAGIC] == 2
+    is_modern = array[header_starts + _MAGIC] == 2
     least = np.where(is_modern, HEADER_BYTES - LOG_OVERHEAD_BYTES, legacy.minimum_size(0))
     length, base_offset = integers(_LENGTH, 4), integers(0, 8)
-    is_possible = (length >= least) & (length <= left_bytes - LOG_OVERHEAD_BYTES - found)
+    is_possible = (length >= least) & (length <= left_bytes - LOG_OVERHEAD_BYTES - header_starts)
     is_possible &= (base_offset >= offsets.start) & (base_offset < offsets.stop)
-    candidates: list[int] = found[is_possible].tolist()
+    candidates: list[int] = header_starts[is_possible].tolist()
     return candidates

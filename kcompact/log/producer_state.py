@@ -494,8 +494,8 @@ def _changes(table: Table, rows: Rows) -> Rows:
     differs = (np.diff(table[rows, c.PRODUCER_ID]) != 0) | (np.diff(kinds) != 0)
     is_first, is_last = np.ones(len(rows), bool), np.ones(len(rows), bool)
     is_first[1:] = is_last[:-1] = differs
-    found: Rows = rows[is_first | is_last | (kinds & c.CONTROL_BIT != 0)]
-    return found
+    changes: Rows = rows[is_first | is_last | (kinds & c.CONTROL_BIT != 0)]
+    return changes
 
 
 def _last_states(table: Table, rows: Rows) -> Rows:
@@ -526,8 +526,8 @@ def _last_states(table: Table, rows: Rows) -> Rows:
         )
     ]
     decisive = np.unique(np.concatenate([last_data, last_marker, *firsts]))
-    found: Rows = rows[decisive[(decisive >= 0) & (decisive < len(rows))]]
-    return found
+    deciding_rows: Rows = rows[decisive[(decisive >= 0) & (decisive < len(rows))]]
+    return deciding_rows
 
 
 def _unusual_markers(run: VerifiedRun, first_offset: int) -> Rows:
@@ -549,5 +549,5 @@ def _unusual_markers(run: VerifiedRun, first_offset: int) -> Rows:
             is_as_written &= section[:, at] == byte
         is_as_written &= section[:, _MARKER_KIND_AT] <= max(ENDS)
         is_usual[is_usual] = is_as_written
-    found: Rows = rows[~is_usual]
-    return found
+    unusual_rows: Rows = rows[~is_usual]
+    return unusual_rows

@@ -71,8 +71,10 @@ def _last_sequence(run: RecordRun, rows: Rows) -> Column:
     """Rule: DefaultRecordBatch.lastSequence."""
     table = run.table[rows]
     base = table[:, c.BASE_SEQUENCE]
-    found: Column = np.where(base < 0, -1, (base + table[:, c.LAST_OFFSET] - table[:, c.BASE_OFFSET]) & 0x7FFFFFFF)
-    return found
+    last_sequences: Column = np.where(
+        base < 0, -1, (base + table[:, c.LAST_OFFSET] - table[:, c.BASE_OFFSET]) & 0x7FFFFFFF
+    )
+    return last_sequences
 
 
 def _named(*fields: RecordField) -> dict[str, RecordField]:

@@ -144,13 +144,13 @@ class RecordRun(NamedTuple):
     def header_fields(self, row: int) -> list[tuple[int, int]]:
         """Return start and size of each name and value of the headers of a record in turn; size -1 for null."""
         count, position = int(self.headers_count[row]), int(self.columns[c.HEADERS_START, row])
-        found = []
+        spans = []
         data = self.data.data
         for _ in range(2 * count):
             size, position = read_varint(data, position)
-            found.append((position, size))
+            spans.append((position, size))
             position += max(size, 0)
-        return found
+        return spans
 
     def record(self, row: int) -> Record:
         """Return one record."""

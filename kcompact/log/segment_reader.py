@@ -149,7 +149,7 @@ def verified_batches(
     Raises CorruptBatchError, RefusedError, StorageError.
     """
     previous_offset = base_offset - 1
-    found = batches(
+    unverified_batches = batches(
         file,
         start_position=start_position,
         end_position=end_position,
@@ -157,7 +157,7 @@ def verified_batches(
         holds_large=holds_large,
         identity=identity,
     )
-    for batch in found:
+    for batch in unverified_batches:
         header = batch.header
         problem = ""
         if header.base_offset <= previous_offset:
@@ -254,7 +254,7 @@ def _defined_part(
     file: LogFile, base_offset: int, end_offset: int, position: int, end_position: int, epoch: int
 ) -> Iterator[VerifiedRun]:
     """Yield some batches, read by the definition, and raise the error if one is damaged."""
-    found: list[Batch] = []
+    run_batches: list[Batch] = []
     try:
         for batch in verified_batches(
             file,
@@ -266,27 +266,27 @@ def _defined_part(
             holds_large=False,
         ):
             is_held = len(batch.data) == batch.header.size_bytes
-            if found and not is_held:
-                yield _run_of(found, epoch)
-                found = []
-            found.append(batch)
+            if run_batches and not is_held:
+                yield _run_of(run_batches, epoch)
+                run_batches = []
+            run_batches.append(batch)
             end = batch.position + batch.header.size_bytes
-            if not is_held or len(found) == _DEFINED_BATCHES or end - position >= _DEFINED_BYTES:
+            if not is_held or len(run_batches) == _DEFINED_BATCHES or end - position >= _DEFINED_BYTES:
                 break
     except KcompactError:
-        if found:
-            yield _run_of(found, epoch)
+        if run_batches:
+            yield _run_of(run_batches, epoch)
         raise
-    if found:
-        yield _run_of(found, epoch)
+    if run_batches:
+        yield _run_of(run_batches, epoch)
 
 
-def _run_of(found: list[Batch], epoch: int) -> VerifiedRun:
+def _run_of(run_batches: list[Batch], epoch: int) -> VerifiedRun:
     """Return batches as a run. `epoch` is the greatest leader epoch before them."""
-    start, headers = found[0].position, HeaderTable()
-    for each in found:
+    start, headers = run_batches[0].position, HeaderTable()
+    for each in run_batches:
         headers.append(each.position - start, each.header)
-    buffer, table = np.frombuffer(b"".join(each.data for each in found), np.uint8), headers.table()
+    buffer, table = np.frombuffer(b"".join(each.data for each in run_batches), np.uint8), headers.table()
     return VerifiedRun(buffer, table, start, max(epoch, int(table[:, c.EPOCH].max())))
 
 

@@ -295,7 +295,7 @@ def only_copies(aside: Iterable[int], ends: Mapping[int, int | None], *, began_a
     A merged segment does not reach beyond an old one whose records were all removed. That one is returned too.
     """
     bases = sorted(ends)
-    found = []
+    needed_bases = []
     for base in aside:
         place = bisect_left(bases, base)
         if base in ends:
@@ -308,8 +308,8 @@ def only_copies(aside: Iterable[int], ends: Mapping[int, int | None], *, began_a
             end = ends[bases[place - 1]]
             is_needed = end is None or end <= base
         if is_needed:
-            found.append(base)
-    return found
+            needed_bases.append(base)
+    return needed_bases
 
 
 def holders(aside: Iterable[int], bases: Iterable[int]) -> set[int]:

@@ -13,7 +13,7 @@ def small_file_problems(log: PartitionLog) -> list[CorruptDataError | Unsupporte
 
     Raises RefusedError, StorageError.
     """
-    found: list[CorruptDataError | UnsupportedError] = []
+    problems: list[CorruptDataError | UnsupportedError] = []
     parsers = {LEADER_EPOCH_CHECKPOINT: parse_leader_epochs, PARTITION_METADATA: parse_partition_metadata}
     for name, parse in parsers.items():
         file = log.file(name)
@@ -21,5 +21,5 @@ def small_file_problems(log: PartitionLog) -> list[CorruptDataError | Unsupporte
             try:
                 parse(file.read(), file=str(file))
             except (CorruptDataError, UnsupportedError) as problem:
-                found.append(problem)
-    return found
+                problems.append(problem)
+    return problems

@@ -72,8 +72,8 @@ class ProducerStates:
         """Return the numbers of the rows of these producers."""
         # Without repeats there is little to sort: most batches follow one of the same producer.
         starts = np.flatnonzero(np.diff(producer_ids, prepend=producer_ids[:1] - 1))
-        found, places = np.unique(producer_ids[starts], return_inverse=True)
-        numbers = [self._numbers.setdefault(each, len(self._numbers) + 1) for each in found.tolist()]
+        distinct_ids, places = np.unique(producer_ids[starts], return_inverse=True)
+        numbers = [self._numbers.setdefault(each, len(self._numbers) + 1) for each in distinct_ids.tolist()]
         if len(self._numbers) >= len(self.rows):
             grown = np.full((2 * len(self._numbers), len(self._initial)), self._initial, np.int64)
             grown[: len(self.rows)] = self.rows
@@ -110,9 +110,12 @@ class Transactions:
 
         Rule: `LogSegment.recover`, with a producer state that begins at the first batch of the log.
         """
-        found = map(self.abort_markers, batches)
+        marker_tables = map(self.abort_markers, batches)
         return AbortedTxnColumns.of(
-            *(AbortedTxnColumns(markers[markers[:, c.MARKER_FIRST_BATCH] >= 0][:, _ENTRY_COLUMNS]) for markers in found)
+            *(
+                AbortedTxnColumns(markers[markers[:, c.MARKER_FIRST_BATCH] >= 0][:, _ENTRY_COLUMNS])
+                for markers in marker_tables
+            )
         )
 
     def open_below(self, offset: int) -> set[int]:

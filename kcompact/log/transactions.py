@@ -168,14 +168,14 @@ def read_transaction_tables(file: LogFile, *, end_position: int) -> PackedTables
 def _scanned_tables(file: LogFile, end_position: int) -> list[PackedTable] | None:
     """Return the same by a kernel, None if it cannot read the file. Raises RefusedError, StorageError."""
     scratch, row = np.empty(_WINDOW_BYTES, np.uint8), new_table(0)
-    found = np.empty((_SCANNED_ROWS, c.TXN_COLUMNS), np.int64)
+    txn_batches = np.empty((_SCANNED_ROWS, c.TXN_COLUMNS), np.int64)
     packed, position, code = [], 0, c.FULL
     with file.open() as opened:
         while code == c.FULL:
             count, position, code = kernels.scan_transactions(
-                opened.descriptor_of(position, end_position), position, end_position, scratch, row, found
+                opened.descriptor_of(position, end_position), position, end_position, scratch, row, txn_batches
             )
-            packed.append(PackedTable.of(found[:count]))
+            packed.append(PackedTable.of(txn_batches[:count]))
     return packed if code == c.DONE else None
 
 
@@ -186,14 +186,14 @@ def find_transactions(run: VerifiedRun, file: LogFile) -> Table:
     CorruptBatchError.
     """
     rows = np.flatnonzero(run.table[:, c.ATTRIBUTES] & (c.CONTROL_BIT | c.TRANSACTIONAL_BIT))
-    found = np.empty((len(rows), c.TXN_COLUMNS), np.int64)
+    txn_batches = np.empty((len(rows), c.TXN_COLUMNS), np.int64)
     unread = np.empty(0, np.int64)
     if len(rows):
-        _, code = kernels.transactional_batches(run.buffer, run.table, found)
-        unread = np.flatnonzero(found[:, c.TXN_KIND] == c.UNREAD) if code == c.DONE else np.arange(len(rows))
+        _, code = kernels.transactional_batches(run.buffer, run.table, txn_batches)
+        unread = np.flatnonzero(txn_batches[:, c.TXN_KIND] == c.UNREAD) if code == c.DONE else np.arange(len(rows))
     for number in unread.tolist():
-        (found[number],) = of_headers([with_marker(run.batch(int(rows[number]), file), file=str(file))])
-    return found
+        (txn_batches[number],) = of_headers([with_marker(run.batch(int(rows[number]), file), file=str(file))])
+    return txn_batches
 
 
 class Outcome(IntEnum):
@@ -221,24 +221,24 @@ class TransactionEnds(NamedTuple):
     def of_tables(cls, tables: Iterable[Table]) -> TransactionEnds:
         """Return the outcomes from the transactional and control batches of a log."""
         markers = [table[end_transactions(table[:, c.TXN_KIND])] for table in tables]
-        found = np.concatenate(markers) if markers else np.empty((0, 4), np.int64)
-        found = found[np.argsort(found[:, c.TXN_BASE_OFFSET], kind="stable")]
-        producers, number = np.unique(found[:, c.TXN_PRODUCER_ID], return_inverse=True)
-        places = number * (len(found) + 1) + np.arange(len(found))
+        all_markers = np.concatenate(markers) if markers else np.empty((0, 4), np.int64)
+        all_markers = all_markers[np.argsort(all_markers[:, c.TXN_BASE_OFFSET], kind="stable")]
+        producers, number = np.unique(all_markers[:, c.TXN_PRODUCER_ID], return_inverse=True)
+        places = number * (len(all_markers) + 1) + np.arange(len(all_markers))
         order = np.argsort(places, kind="stable")
-        outcomes = np.where(found[:, c.TXN_KIND] == c.COMMIT, Outcome.COMMITTED, Outcome.ABORTED)
-        return cls(producers, found[:, c.TXN_BASE_OFFSET].copy(), places[order], outcomes[order])
+        outcomes = np.where(all_markers[:, c.TXN_KIND] == c.COMMIT, Outcome.COMMITTED, Outcome.ABORTED)
+        return cls(producers, all_markers[:, c.TXN_BASE_OFFSET].copy(), places[order], outcomes[order])
 
     def of(self, table: Table) -> Column:
         """Return the `Outcome` of each batch of a table. A marker has that of its transaction."""
-        found = np.full(len(table), Outcome.NONE, np.int64)
+        outcomes = np.full(len(table), Outcome.NONE, np.int64)
         rows = np.flatnonzero(table[:, c.ATTRIBUTES] & c.TRANSACTIONAL_BIT)
-        found[rows] = self.of_transactional(table[rows, c.PRODUCER_ID], table[rows, c.BASE_OFFSET])
-        return found
+        outcomes[rows] = self.of_transactional(table[rows, c.PRODUCER_ID], table[rows, c.BASE_OFFSET])
+        return outcomes
 
     def of_transactional(self, producer_ids: Column, base_offsets: Column) -> Column:
         """Return the `Outcome` of transactional batches, in any order."""
-        found = np.full(len(producer_ids), Outcome.OPEN, np.int64)
+        outcomes = np.full(len(producer_ids), Outcome.OPEN, np.int64)
         number = np.searchsorted(self.producers, producer_ids)
         is_known = number < len(self.producers)
         is_known[is_known] = self.producers[number[is_known]] == producer_ids[is_known]
@@ -247,8 +247,8 @@ class TransactionEnds(NamedTuple):
         at = np.searchsorted(self.places, of_producer + np.searchsorted(self.offsets, base_offsets[rows]))
         is_ended = at < len(self.places)
         is_ended[is_ended] = self.places[at[is_ended]] < of_producer[is_ended] + len(self.offsets) + 1
-        found[rows[is_ended]] = self.outcomes[at[is_ended]]
-        return found
+        outcomes[rows[is_ended]] = self.outcomes[at[is_ended]]
+        return outcomes
 
 
 def read_outcomes(files: Sequence[LogFile]) -> tuple[TransactionEnds, KcompactError | None]:
@@ -262,8 +262,8 @@ def read_outcomes(files: Sequence[LogFile]) -> tuple[TransactionEnds, KcompactEr
     for file in files:
         with file.open() as opened:
             end_position = opened.size_bytes
-        found, damage = _readable_tables(file, end_position)
-        tables += found
+        file_tables, damage = _readable_tables(file, end_position)
+        tables += file_tables
         problem = problem or damage
     return TransactionEnds.of_tables(tables), problem
 

@@ -118,15 +118,15 @@ def conditions_of(
     `horizons` are those of its batches, None if nobody has looked; `transaction` is what the coordinator says of its
     oldest open transaction, None if that is not known. No cleaner looks at the metadata log.
     """
-    found = [_uncleanable(plan), _internal(plan)]
+    conditions = [_uncleanable(plan), _internal(plan)]
     if not plan.log.is_cluster_metadata:
-        found = [
-            *(_policy(plan), _cleaner_enable(plan), *found, _clean_shutdown(plan), _move(plan)),
+        conditions = [
+            *(_policy(plan), _cleaner_enable(plan), *conditions, _clean_shutdown(plan), _move(plan)),
             *(_dirty_records(plan), _last_stable_offset(plan, transaction), _high_watermark(plan)),
             *(_active_segment(plan), _min_lag(plan), _max_lag(plan), _ratio(plan), _order(plan, rivals)),
             *(_buffer(plan), _throttle(plan), _tombstones(plan, horizons), _retention(plan)),
         ]
-    return [condition for condition in found if condition is not None]
+    return [condition for condition in conditions if condition is not None]
 
 
 # Who may clean the partition at all

@@ -127,10 +127,10 @@ def min_lag_remedy(plan: CleanPlan, *, cleans_some: bool) -> Remedy | None:
         return sum(segment.size_bytes if cleans_some else 1 for segment in first)
 
     now_old = 0 if cleans_some else old(plan.config.min_compaction_lag_ms)
-    found = bisect.bisect_left(shorter, True, key=lambda age_ms: old(age_ms) <= now_old)
-    if not found:
+    sufficient_count = bisect.bisect_left(shorter, True, key=lambda age_ms: old(age_ms) <= now_old)
+    if not sufficient_count:
         return None
-    value = shorter[found - 1]
+    value = shorter[sufficient_count - 1]
     return _checked(plan, "min.compaction.lag.ms", value, replace(plan.config, min_compaction_lag_ms=value))
 
 
@@ -147,8 +147,8 @@ def sufficient_min_lag(plan: CleanPlan) -> Remedy | None:
     def is_too_long(age_ms: int) -> bool:
         return not planned_again(plan, config=replace(plan.config, min_compaction_lag_ms=age_ms)).eligible
 
-    found = bisect.bisect_left(shorter, True, key=is_too_long)
-    return Remedy(name="min.compaction.lag.ms", value=shorter[found - 1]) if found else None
+    sufficient_count = bisect.bisect_left(shorter, True, key=is_too_long)
+    return Remedy(name="min.compaction.lag.ms", value=shorter[sufficient_count - 1]) if sufficient_count else None
 
 
 def max_lag_remedy(plan: CleanPlan) -> Remedy | None:
@@ -252,10 +252,10 @@ def _deciding_of_cleaning(plan: CleanPlan) -> set[str]:
         return {"min.cleanable.dirty.ratio", "max.compaction.lag.ms"}
     if not plan.eligible:
         return set()
-    found = {"cleanup.policy", "log.cleaner.enable", "min.compaction.lag.ms"}
-    found |= {"delete.retention.ms", "index.interval.bytes"}
+    setting_names = {"cleanup.policy", "log.cleaner.enable", "min.compaction.lag.ms"}
+    setting_names |= {"delete.retention.ms", "index.interval.bytes"}
     if plan.reason is Reason.DIRTY_RATIO and not plan.need_compaction_now:
-        found.add("min.cleanable.dirty.ratio")
+        setting_names.add("min.cleanable.dirty.ratio")
     if len(plan.segments) > 1:
-        found |= {"segment.bytes", "segment.index.bytes"}
-    return found | ({"producer.id.expiration.ms"} if plan.producers else set())
+        setting_names |= {"segment.bytes", "segment.index.bytes"}
+    return setting_names | ({"producer.id.expiration.ms"} if plan.producers else set())

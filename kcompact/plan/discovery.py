@@ -52,9 +52,9 @@ def source_path(path: str | os.PathLike[str]) -> Path:
     """
     if is_address(path):
         return MIRROR.mirrored(str(path))
-    found = named_path(path, suggests_address=True)
-    MIRROR.require(found)
-    return found
+    local_path = named_path(path, suggests_address=True)
+    MIRROR.require(local_path)
+    return local_path
 
 
 def find_partitions(
@@ -68,22 +68,22 @@ def find_partitions(
     are in the parent directory, and a link has two parents. Raises RefusedError for any other path, ConfigError for an
     empty one and for one of another store.
     """
-    found: dict[Path, None] = {}
+    directories: dict[Path, None] = {}
     for path in map(source_path, paths):
         directory = canonical(path)
         if not directory.is_dir():
             problem = "not a directory" if directory.exists() else "no such directory"
             raise RefusedError(path=path, problem=problem)
         if is_one_partition(directory):
-            found[directory] = None
+            directories[directory] = None
             continue
         inside = partitions_in(directory)
         if not inside and not is_log_dir(directory):
             raise _nothing_inside(path, directory)
-        found.update(dict.fromkeys(inside))
-    if paths and not found:
+        directories.update(dict.fromkeys(inside))
+    if paths and not directories:
         raise RefusedError(path=os.fspath(paths[0]), problem="a log directory without partitions")
-    return list(filter(Selection(tuple(topics), tuple(partitions)).has, found))
+    return list(filter(Selection(tuple(topics), tuple(partitions)).has, directories))
 
 
 def partitions_in(log_dir: Path) -> list[Path]:
@@ -161,7 +161,7 @@ def left_out(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> l
     `remote-log-index-cache`; most unknown names keep it from starting.
     Rule: LogManager.loadLogs, LocalLog.parseTopicPartitionName.
     """
-    found: dict[Path, LeftOut] = {}
+    left_out_by_directory: dict[Path, LeftOut] = {}
     for path in paths:
         with suppress(OSError):  # `find_partitions` reports it.
             directory = canonical(path)
@@ -169,8 +169,8 @@ def left_out(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> l
                 continue
             for each in left_out_of(directory):
                 if selection.has(each.directory):
-                    found.setdefault(each.directory, each)
-    return list(found.values())
+                    left_out_by_directory.setdefault(each.directory, each)
+    return list(left_out_by_directory.values())
 
 
 def left_out_of(log_dir: Path) -> Iterator[LeftOut]:

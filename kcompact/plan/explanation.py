@@ -158,22 +158,22 @@ def _forecasts(plan: CleanPlan, growth: Growth | None) -> tuple[Forecast, ...]:
     """Return when a partition that is not eligible becomes so, the earliest first."""
     if plan.eligible:
         return ()
-    found = []
+    forecasts = []
     alone_ms = eligible_from_ms(plan)
     if alone_ms is not None:
         sentence = f"eligible from {readable.time(alone_ms)} on, without a new record"
-        found.append(Forecast(at_ms=alone_ms, how=How.BY_ITSELF, explanation=sentence))
+        forecasts.append(Forecast(at_ms=alone_ms, how=How.BY_ITSELF, explanation=sentence))
     rolled_ms, rolls_ms = eligible_after_roll_ms(plan), rolls_from_ms(plan)
     if rolled_ms is not None and rolls_ms is not None and (alone_ms is None or rolled_ms < alone_ms):
         record = "the next record" if rolls_ms <= plan.now_ms else f"a record of {readable.time(rolls_ms)} or later"
         sentence = f"eligible from {readable.time(rolled_ms)} on: {record} closes the active segment"
-        found.append(Forecast(at_ms=rolled_ms, how=How.AT_APPEND, explanation=sentence))
+        forecasts.append(Forecast(at_ms=rolled_ms, how=How.AT_APPEND, explanation=sentence))
     if growth is not None and plan.reason in _GROWS_OUT_OF:
         estimate_ms = estimated_ms(plan, growth)
-        if estimate_ms is not None and all(estimate_ms < each.at_ms for each in found):
+        if estimate_ms is not None and all(estimate_ms < each.at_ms for each in forecasts):
             sentence = f"an estimate: eligible about {readable.time(estimate_ms)} if it grows as it has ({growth})"
-            found.append(Forecast(at_ms=estimate_ms, how=How.ESTIMATE, explanation=sentence))
-    return tuple(sorted(found, key=lambda forecast: forecast.at_ms))
+            forecasts.append(Forecast(at_ms=estimate_ms, how=How.ESTIMATE, explanation=sentence))
+    return tuple(sorted(forecasts, key=lambda forecast: forecast.at_ms))
 
 
 def explain_all(
@@ -188,8 +188,8 @@ def explain_all(
     rivals = _rivals_of(plans)
     unknown = [None] * len(plans)
     return [
-        explain(plan, rivals.get(id(plan), ALONE), found, transaction)
-        for plan, found, transaction in zip(plans, horizons or unknown, transactions or unknown, strict=True)
+        explain(plan, rivals.get(id(plan), ALONE), own_horizons, transaction)
+        for plan, own_horizons, transaction in zip(plans, horizons or unknown, transactions or unknown, strict=True)
     ]
 
 
@@ -202,10 +202,10 @@ def _rivals_of(plans: Iterable[CleanPlan]) -> dict[int, Rivals]:
     for plan in plans:
         by_log_dir.setdefault(str(plan.log.log_dir.path), []).append(plan)
     rivals = {}
-    for those in by_log_dir.values():
-        first_ratio = max((plan.cleanable_ratio for plan in those if plan.eligible), default=1.0)
+    for log_dir_plans in by_log_dir.values():
+        first_ratio = max((plan.cleanable_ratio for plan in log_dir_plans if plan.eligible), default=1.0)
         by_ratio: dict[tuple[float, bool], dict[int, CleanPlan]] = {}
-        for plan in those:
+        for plan in log_dir_plans:
             turn = plan_at_turn(plan)
             if turn.eligible:
                 ratio = -min(turn.cleanable_ratio, first_ratio), turn.cleanable_ratio > first_ratio

@@ -35,7 +35,7 @@ class Horizons:
 def read_horizons(plan: CleanPlan, *, most_batches: int) -> Horizons:
     """Return the horizons in the closed segments of a log. Damage ends the look: other commands report it."""
     seen, is_complete = 0, False
-    found: list[int] = []
+    horizons_ms: list[int] = []
     segments = plan.log.segments[:-1]
     all_headers = (headers(plan.log.file(each.log_name), end_position=each.size_bytes) for each in segments)
     with suppress(KcompactError, OSError):
@@ -44,24 +44,24 @@ def read_horizons(plan: CleanPlan, *, most_batches: int) -> Horizons:
                 break
             seen += 1
             if header.delete_horizon_ms is not None:
-                found.append(header.delete_horizon_ms)
+                horizons_ms.append(header.delete_horizon_ms)
         else:
             is_complete = True
     return Horizons(
         batches=seen,
         is_complete=is_complete,
-        waiting=tuple(sorted(each for each in found if each > plan.now_ms)),
-        passed=tuple(sorted(each for each in found if each <= plan.now_ms)),
+        waiting=tuple(sorted(each for each in horizons_ms if each > plan.now_ms)),
+        passed=tuple(sorted(each for each in horizons_ms if each <= plan.now_ms)),
     )
 
 
 def read_all_horizons(plans: Sequence[CleanPlan]) -> list[Horizons | None]:
     """Return the horizons of each log, None for one that is not compacted. All share the headers that may be read."""
     left, logs = MOST_BATCHES, sum(plan.config.compacts for plan in plans)
-    found: list[Horizons | None] = []
+    horizons: list[Horizons | None] = []
     for plan in plans:
         one = read_horizons(plan, most_batches=left // logs) if plan.config.compacts else None
         if one is not None:
             left, logs = left - one.batches, logs - 1
-        found.append(one)
-    return found
+        horizons.append(one)
+    return horizons

@@ -194,9 +194,9 @@ def advise_recovery(problem: KcompactError | None, plan: CleanPlan | None) -> No
     log = plan.log
     with suppress(KcompactError, OSError):
         recovered = read_log(log.directory, log_dir=log.log_dir, rebuild_indexes=log.ignores_indexes, as_recovered=True)
-        said = next((note for note in recovered.notes if note.code is RemarkCode.TORN_END), None)
-        if said is not None and not recovered.damage and recovered.is_cut_off(problem):
-            hint = f"The log was not closed: {said}. With --unclean kcompact takes the log as it will be then."
+        torn_end_note = next((note for note in recovered.notes if note.code is RemarkCode.TORN_END), None)
+        if torn_end_note is not None and not recovered.damage and recovered.is_cut_off(problem):
+            hint = f"The log was not closed: {torn_end_note}. With --unclean kcompact takes the log as it will be then."
             problem.args = (problem.args[0], hint)
 
 

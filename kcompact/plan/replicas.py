@@ -135,15 +135,15 @@ class Replicas:
 
     def _read(self, directory: Path) -> list[OtherReplica]:
         parsed = parse_directory(directory.name)
-        found: list[OtherReplica] = []
+        replicas: list[OtherReplica] = []
         own: Epochs | None = None
         if parsed is not None and parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC:
-            return found
+            return replicas
         for path, partitions in self._replicas:
             other = None if parsed is None else partitions.get(parsed.topic_partition)
             if other is None:
                 if canonical(path) not in partitions.values():  # A partition directory is that of another one.
-                    found.append(OtherReplica(path=path))
+                    replicas.append(OtherReplica(path=path))
                 continue
             if own is None:
                 with storage_errors(directory):
@@ -151,7 +151,7 @@ class Replicas:
             try:
                 with storage_errors(other):
                     _require_same_topic(directory, other)
-                    found.append(_replica(other, self._log(other), own))
+                    replicas.append(_replica(other, self._log(other), own))
             except CorruptDataError as problem:
                 raise RefusedError(
                     path=other,
@@ -160,7 +160,7 @@ class Replicas:
                         "Nothing was changed. Repair the replica, or leave it out if it will be deleted and made anew."
                     ),
                 ) from problem
-        return found
+        return replicas
 
     def _log(self, directory: Path) -> PartitionLog:
         """Return a log as its broker will have it."""
@@ -226,8 +226,10 @@ class Epochs(NamedTuple):
         The last epoch ends at the log end. That of a leader does too: there the epoch of its election begins.
         Rule: `LeaderEpochFileCache.endOffsetFor`, `Partition.makeLeader`.
         """
-        found = max((each.epoch for each in self.entries if each.epoch <= epoch), default=epoch)
-        return found, min((each.start_offset for each in self.entries if each.epoch > epoch), default=self.end_offset)
+        newest_epoch = max((each.epoch for each in self.entries if each.epoch <= epoch), default=epoch)
+        return newest_epoch, min(
+            (each.start_offset for each in self.entries if each.epoch > epoch), default=self.end_offset
+        )
 
     def below(self, offset: int) -> Epochs:
         """Return the epochs of a log truncated to an offset. Rule: `LeaderEpochFileCache.truncateFromEnd`."""

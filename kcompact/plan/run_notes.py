@@ -166,23 +166,25 @@ def hints(partitions: Iterable[PlannedPartition]) -> list[str]:
     """
     plans = [each.plan for each in partitions if each.plan is not None and each.error is None]
     unknown = sorted({plan.log.topic_partition.topic for plan in plans if plan.reason is Reason.POLICY_UNKNOWN})
-    found = []
+    hint_texts = []
     if len(unknown) == 1:
-        found.append(next(hint_for(plan) for plan in plans if plan.reason is Reason.POLICY_UNKNOWN))
+        hint_texts.append(next(hint_for(plan) for plan in plans if plan.reason is Reason.POLICY_UNKNOWN))
     elif unknown:
-        found.append(
+        hint_texts.append(
             f"The cleanup.policy of {len(unknown):,} topics is unknown: {some_of(unknown, at_most=MAX_NAMED)}. "
             "For each topic that is compacted, pass --config TOPIC:cleanup.policy=compact. Their own settings are read "
             f"with {HOW_TO_KNOW_TOPICS}"
         )
     for reason in (Reason.UNCLEAN_SHUTDOWN, Reason.RECOVERY_POINT, Reason.PAUSED_BY_MOVE):
-        found += [hint_for(plan) for plan in plans if plan.reason is reason][:1]
-    found += _hints_for_replicas(plans)
+        hint_texts += [hint_for(plan) for plan in plans if plan.reason is reason][:1]
+    hint_texts += _hints_for_replicas(plans)
     internal = sum(hint_for(plan) == INCLUDE_INTERNAL for plan in plans)
     if internal:
         count = counted(internal, "partition")
-        found.append(f"Not cleaned: {count} of Kafka's internal topics. Pass --include-internal to clean them too.")
-    return found
+        hint_texts.append(
+            f"Not cleaned: {count} of Kafka's internal topics. Pass --include-internal to clean them too."
+        )
+    return hint_texts
 
 
 def unfinished_uploads(orphans: Iterable[Orphans]) -> list[Note]:

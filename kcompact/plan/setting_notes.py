@@ -50,9 +50,9 @@ def wrong_name_notes(broker: BrokerConfig) -> list[Note]:
 def broker_file_notes(partitions: Iterable[PlannedPartition]) -> list[Note]:
     """Return a note for each file with a broker's static settings that was found, and for wrong names in it."""
     brokers = {each.plan.log.log_dir.path: each.plan.config.broker for each in partitions if each.plan is not None}
-    found = {broker.origin: broker for broker in brokers.values() if broker.is_found}
+    brokers_by_origin = {broker.origin: broker for broker in brokers.values() if broker.is_found}
     notes = []
-    for origin, broker in found.items():
+    for origin, broker in brokers_by_origin.items():
         notes.append(found_note(broker, [each for each, other in brokers.items() if other.origin == origin]))
         notes += [*_refused_notes(broker), *wrong_name_notes(broker)]
     return notes
@@ -131,11 +131,11 @@ def _assumption_notes(plans: Iterable[CleanPlan], all_deciding: Deciding) -> lis
         Note.of(
             RemarkCode.ASSUMED_SETTINGS,
             why=why or nothing_read(log_dirs[why]),
-            names=_in_order(those),
+            names=_in_order(assumed_names),
             option=how_to_know(why),
             retention="; clean --apply-retention deletes nothing by them" if is_retained else "",
         )
-        for why, those in names.items()
+        for why, assumed_names in names.items()
     ]
 
 
@@ -157,12 +157,14 @@ def _unknown_notes(plans: Iterable[CleanPlan], all_deciding: Deciding, overrides
         )
         if plan.config.cleanup_policy is not None and may_change:
             by_why[plan.config.own.why].append(plan)
-    for why, those in by_why.items():
-        topics = _topics(those)
-        deciding = {name for plan in those for name in all_deciding[plan.log.directory]}
-        deciding -= {name for plan in those for name in _of_broker(plan, all_deciding)}
-        decided = [f"{each} decides for {_named(names)}" for each, names in decided_for_all(those, overrides).items()]
-        is_retained = any(map(_retention_is_unknown, those))
+    for why, affected_plans in by_why.items():
+        topics = _topics(affected_plans)
+        deciding = {name for plan in affected_plans for name in all_deciding[plan.log.directory]}
+        deciding -= {name for plan in affected_plans for name in _of_broker(plan, all_deciding)}
+        decided = [
+            f"{each} decides for {_named(names)}" for each, names in decided_for_all(affected_plans, overrides).items()
+        ]
+        is_retained = any(map(_retention_is_unknown, affected_plans))
         yield Note.of(
             RemarkCode.UNKNOWN_SETTINGS,
             topics=_named(topics),
@@ -203,7 +205,7 @@ def _general_notes(plans: Sequence[CleanPlan], overrides: Sequence[Override]) ->
 
 def decided_for_all(plans: Iterable[CleanPlan], overrides: Sequence[Override]) -> dict[str, list[str]]:
     """Return the settings for all topics that decide what is compacted and deleted, each with its topics."""
-    found: dict[str, list[CleanPlan]] = defaultdict(list)
+    plans_by_setting: dict[str, list[CleanPlan]] = defaultdict(list)
     last = {each.name: each for each in overrides if each.topic is None}
     # Of a broker's names for the same setting the last one of these counts.
     of_broker = {BROKER_SETTINGS[name]: last[name] for name in BROKER_SETTINGS if name in last}
@@ -213,8 +215,8 @@ def decided_for_all(plans: Iterable[CleanPlan], overrides: Sequence[Override]) -
             is_used = name == "cleanup.policy" or "delete" in (plan.config.cleanup_policy or ())
             by_this = Setting(source=Source.OPTION, is_of_broker=name != override.name)
             if is_used and plan.config.settings.get(name) == by_this and not _is_named(plan, name, overrides):
-                found[f"--config {override}"].append(plan)
-    return {setting: _topics(those) for setting, those in found.items()}
+                plans_by_setting[f"--config {override}"].append(plan)
+    return {setting: _topics(affected_plans) for setting, affected_plans in plans_by_setting.items()}
 
 
 def _for_all(overrides: Sequence[Override]) -> list[Override]:
@@ -238,10 +240,12 @@ def _contradiction_notes(plans: Iterable[CleanPlan]) -> Iterator[Note]:
         horizons = read_horizons(plan, most_batches=max(1, _MOST_HEADERS // len(unchecked)))
         if horizons.waiting or horizons.passed:
             traces["batches with a delete horizon"].append(plan)
-    for trace, those in filter(lambda found: found[1], traces.items()):
-        policies = sorted({f"{plan.config.policy_text} ({plan.config.source_of('cleanup.policy')})" for plan in those})
+    for trace, traced_plans in filter(lambda trace_and_plans: trace_and_plans[1], traces.items()):
+        policies = sorted(
+            {f"{plan.config.policy_text} ({plan.config.source_of('cleanup.policy')})" for plan in traced_plans}
+        )
         yield Note.of(
-            RemarkCode.COMPACTED_BEFORE, topics=_named(_topics(those)), trace=trace, policy=" or ".join(policies)
+            RemarkCode.COMPACTED_BEFORE, topics=_named(_topics(traced_plans)), trace=trace, policy=" or ".join(policies)
         )
 
 

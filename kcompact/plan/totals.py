@@ -55,11 +55,11 @@ def not_to_clean(entries: Iterable[PlannedPartition]) -> dict[str, list[PlannedP
 
 
 def _by_reason(entries: Iterable[PlannedPartition], *, eligible: bool) -> dict[str, list[PlannedPartition]]:
-    found: dict[str, list[PlannedPartition]] = {}
+    entries_by_reason: dict[str, list[PlannedPartition]] = {}
     for entry in entries:
         if entry.is_eligible is eligible:
-            found.setdefault(entry.short_reason or NO_VERDICT, []).append(entry)
-    return found
+            entries_by_reason.setdefault(entry.short_reason or NO_VERDICT, []).append(entry)
+    return entries_by_reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +83,18 @@ def totals_by_reason(entries: Iterable[PlannedPartition]) -> list[ReasonTotals]:
     """Return the partitions by their verdict: those to be cleaned first, then the most frequent."""
     entries = list(entries)
     return [
-        _of_reason(reason, those, eligible=is_eligible)
+        _of_reason(reason, entries_of_reason, eligible=is_eligible)
         for is_eligible, by_reason in ((True, _by_reason(entries, eligible=True)), (False, not_to_clean(entries)))
-        for reason, those in by_reason.items()
+        for reason, entries_of_reason in by_reason.items()
     ]
 
 
-def _of_reason(reason: str, those: Sequence[PlannedPartition], *, eligible: bool) -> ReasonTotals:
-    plans = [entry.plan for entry in those if entry.plan is not None]
+def _of_reason(reason: str, entries: Sequence[PlannedPartition], *, eligible: bool) -> ReasonTotals:
+    plans = [entry.plan for entry in entries if entry.plan is not None]
     return ReasonTotals(
         reason=reason,
         eligible=eligible,
-        partitions=len(those),
+        partitions=len(entries),
         size_bytes=sum(plan.log.size_bytes for plan in plans) if plans else None,
         bytes_to_win_at_most=_size_of(rewritten_segments, plans),
         bytes_to_win_later_at_most=_size_of(held_back_segments, plans),

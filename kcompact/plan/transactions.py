@@ -72,8 +72,8 @@ class TransactionState:
 
 def oldest_open(plan: CleanPlan) -> Producer | None:
     """Return the producer of the oldest open transaction, None without one."""
-    found = [each for each in plan.producers.values() if each.transaction_first_offset is not None]
-    return min(found, key=lambda each: each.transaction_first_offset or 0, default=None)
+    open_producers = [each for each in plan.producers.values() if each.transaction_first_offset is not None]
+    return min(open_producers, key=lambda each: each.transaction_first_offset or 0, default=None)
 
 
 def holds_back(plan: CleanPlan) -> bool:
@@ -127,7 +127,7 @@ def read_all_transactions(plans: Sequence[CleanPlan]) -> list[TransactionState |
     for plan, producer in zip(plans, producers, strict=True):
         if producer is not None:
             wanted[plan.log.log_dir.path].add(producer.producer_id)
-    states = {path: read_states(log_dirs[path], those) for path, those in wanted.items() if those}
+    states = {path: read_states(log_dirs[path], producer_ids) for path, producer_ids in wanted.items() if producer_ids}
     return [
         states[plan.log.log_dir.path].get(producer.producer_id) if producer is not None else None
         for plan, producer in zip(plans, producers, strict=True)
@@ -136,14 +136,14 @@ def read_all_transactions(plans: Sequence[CleanPlan]) -> list[TransactionState |
 
 def read_states(log_dir: LogDir, producer_ids: set[int]) -> dict[int, TransactionState]:
     """Return the states of these producers by their ids, as `__transaction_state` of a log directory has them."""
-    found: dict[int, TransactionState] = {}
+    states: dict[int, TransactionState] = {}
     with suppress(KcompactError, OSError):
         for directory in partition_directories(log_dir.path):
             named = parse_directory(directory.name)
             if named and named.kind is DirectoryKind.PARTITION and named.topic_partition.topic == TRANSACTION_STATE:
                 with suppress(KcompactError, OSError):
-                    found |= read_unchanged(files_in(directory), log_dir, partial(_states_in, directory, producer_ids))
-    return found
+                    states |= read_unchanged(files_in(directory), log_dir, partial(_states_in, directory, producer_ids))
+    return states
 
 
 def _states_in(directory: Path, producer_ids: set[int], log_dir: LogDir) -> dict[int, TransactionState]:

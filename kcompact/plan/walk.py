@@ -196,7 +196,7 @@ def named_partitions(
     `what` is the kind of path that the command takes, for the message about a missing one. Raises RefusedError when
     no partition is selected.
     """
-    found: dict[Path, None] = {}
+    directories: dict[Path, None] = {}
     unusable: list[Answer[Any]] = []
     for path in paths:
         try:
@@ -207,7 +207,7 @@ def named_partitions(
         try:
             with storage_errors(path):
                 path.stat()
-                found.update(dict.fromkeys(filter(selection.has, find_partitions([path]))))
+                directories.update(dict.fromkeys(filter(selection.has, find_partitions([path]))))
         except StorageError as problem:
             missing = isinstance(problem.problem, FileNotFoundError | NotADirectoryError)
             refused = RefusedError(path=path, problem=f"no such {what}")
@@ -216,9 +216,9 @@ def named_partitions(
             is_empty = type(problem) is RefusedError and len(paths) > 1 and is_log_dir(canonical(path))
             if not is_empty:  # A broker may have no partition yet in one of its log directories.
                 unusable.append(Answer.failed(path.absolute(), problem))
-    if paths and not found and not unusable:
+    if paths and not directories and not unusable:
         raise selection.no_match(paths[0], find_partitions(paths))
-    return list(found), unusable
+    return list(directories), unusable
 
 
 def walk_partitions(
@@ -308,8 +308,8 @@ class Planner:
             moves=self._moves(directory),
         )
         plan = replace(plan, replicas=self._replicas.of(directory))
-        said = replica_notes(plan.replicas, plan.log.log_end_offset) if plan.config.compacts else ()
-        return noted(plan, (*configured.notes, *said))
+        notes_on_replicas = replica_notes(plan.replicas, plan.log.log_end_offset) if plan.config.compacts else ()
+        return noted(plan, (*configured.notes, *notes_on_replicas))
 
     def plan_despite_damage(self, directory: Path, log_dir: LogDir) -> tuple[CleanPlan, KcompactError | None]:
         """Return the plan of a partition and its damage. Without the settings of the cluster those of the others do."""
@@ -321,28 +321,30 @@ class Planner:
 
     def planned_despite_damage(self, directory: Path) -> Answer[Any]:
         """Return a partition with its plan. Damage leaves it with plan and error."""
-        log_dir, beside = self.log_dirs.despite_damage(directory)
-        return self._answer(directory, log_dir, beside)
+        log_dir, log_dir_damage = self.log_dirs.despite_damage(directory)
+        return self._answer(directory, log_dir, log_dir_damage)
 
     def read(self, directory: Path, read: Callable[[Answer[Any], LogDir], Answer[Found]]) -> Answer[Found]:
         """Return a partition with its plan, and with what `read` adds to it.
 
         Damage leaves the partition with plan and error. Beside a running broker the entry is that of a moment.
         """
-        log_dir, beside = self.log_dirs.despite_damage(directory)
-        found = read_unchanged(
-            files_in(directory), log_dir, lambda current: read(self._answer(directory, current, beside), current)
+        log_dir, log_dir_damage = self.log_dirs.despite_damage(directory)
+        answer = read_unchanged(
+            files_in(directory),
+            log_dir,
+            lambda current: read(self._answer(directory, current, log_dir_damage), current),
         )
-        advise_recovery(found.error, found.plan)
-        return found
+        advise_recovery(answer.error, answer.plan)
+        return answer
 
-    def _answer(self, directory: Path, log_dir: LogDir, beside: CorruptDataError | None) -> Answer[Any]:
+    def _answer(self, directory: Path, log_dir: LogDir, log_dir_damage: CorruptDataError | None) -> Answer[Any]:
         plan, damage = self.plan_despite_damage(directory, log_dir)
-        outside = (self._configs[directory].problem, beside)
+        outside = (self._configs[directory].problem, log_dir_damage)
         return Answer(
             directory=directory,
             plan=plan,
-            error=beside or self._configs[directory].problem or damage,
+            error=log_dir_damage or self._configs[directory].problem or damage,
             damage_outside=tuple(each for each in outside if isinstance(each, CorruptDataError)),
             plan_damage=damage,
         )

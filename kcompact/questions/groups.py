@@ -156,12 +156,12 @@ def _log_files(files: Files) -> list[LogFile]:
     """Return the `.log` files of a partition in the order of their base offsets. Raises StorageError."""
     with storage_errors(files.directory):
         names = {name: parse_file_name(name) for name in files.names()}
-    found = {
+    base_offsets = {
         files.file(text): name.base_offset
         for text, name in names.items()
         if name is not None and name.suffix is Suffix.LOG and name.temporary is Temporary.NO
     }
-    return sorted(found, key=lambda file: found[file])
+    return sorted(base_offsets, key=lambda file: base_offsets[file])
 
 
 class _KeyRecords(NamedTuple):
@@ -219,10 +219,10 @@ class GroupCounter:
         self._add_records(record.key, _KeyRecords(1, int(record.value is None), size_bytes, *newest, tombstone_offset))
 
     def _add_records(self, key: bytes | None, records: _KeyRecords) -> None:
-        found = self._count(key, records.records, records.size_bytes)
-        if found is None:
+        group_and_key = self._count(key, records.records, records.size_bytes)
+        if group_and_key is None:
             return
-        group, counted = found
+        group, counted = group_and_key
         group.tombstones += records.tombstones
         counted.tombstone_offset = max(counted.tombstone_offset, records.tombstone_offset)
         counted.replace_by(records.newest_offset, records.newest_bytes, records.newest_value)
@@ -236,14 +236,14 @@ class GroupCounter:
         name = _normalized(key)
         if name not in self._keys:
             self._keys[name] = self._new(name)
-        found = self._keys[name]
-        if found is None:
+        group_and_key = self._keys[name]
+        if group_and_key is None:
             self._undecoded_records += records
             self._undecoded_bytes += size_bytes
             return None
-        found[0].records += records
-        found[0].size_bytes += size_bytes
-        return found
+        group_and_key[0].records += records
+        group_and_key[0].size_bytes += size_bytes
+        return group_and_key
 
     def _new(self, name: bytes) -> tuple[_Group, _Key] | None:
         """Return a new key with its group, or None if it cannot be decoded."""
@@ -259,9 +259,9 @@ class GroupCounter:
         pending = self._pending.pop(producer_id, {})
         if marker is not None and marker.kind == c.COMMIT:
             for name, (offset, size_bytes) in pending.items():
-                found = self._keys[name]
-                assert found is not None
-                found[1].replace_by(offset, size_bytes, b"")
+                group_and_key = self._keys[name]
+                assert group_and_key is not None
+                group_and_key[1].replace_by(offset, size_bytes, b"")
 
     def contents(self) -> LogGroups:
         """Return what has been counted."""
@@ -270,9 +270,9 @@ class GroupCounter:
             for keys in self._pending.values()
             for name, (offset, _) in keys.items()
             # A tombstone also removes what is pending before it.
-            if (found := self._keys[name]) and offset > found[1].tombstone_offset
+            if (group_and_key := self._keys[name]) and offset > group_and_key[1].tombstone_offset
         }
-        pending_offsets = Counter(id(found[0]) for name in pending if (found := self._keys[name]))
+        pending_offsets = Counter(id(group_and_key[0]) for name in pending if (group_and_key := self._keys[name]))
         groups = [_contents(name, group, pending_offsets[id(group)]) for name, group in self._groups.items()]
         return LogGroups(
             groups=tuple(sorted(groups, key=lambda each: (-each.size_bytes, each.group))),
@@ -334,8 +334,8 @@ def _shares_of_run(run: RecordRun) -> Column:
     first, end = np.searchsorted(batch, batch), np.searchsorted(batch, batch, side="right")
     size, of_batch = run.batch_column(c.SIZE), total[end] - total[first]
     starts, ends = total[:-1] - total[first], total[1:] - total[first]
-    found: Column = size * ends // of_batch - size * starts // of_batch
-    return found
+    share_bytes: Column = size * ends // of_batch - size * starts // of_batch
+    return share_bytes
 
 
 def _by_key(run: RecordRun, rows: Column, sizes: Column) -> dict[bytes, _KeyRecords]:

@@ -132,8 +132,8 @@ class RecordFilter:
         mask[rows] = True
 
 
-def _any_of(found: Sequence[Column]) -> Column:
-    rows: Column = np.unique(np.concatenate(found)) if len(found) > 1 else found[0]
+def _any_of(row_numbers: Sequence[Column]) -> Column:
+    rows: Column = np.unique(np.concatenate(row_numbers)) if len(row_numbers) > 1 else row_numbers[0]
     return rows
 
 

@@ -48,7 +48,7 @@ def ratio_section(answer: Answer[PartitionFacts], plan: CleanPlan, name: str) ->
         title="Dirty ratio as the log grew",
         text=tuple(_texts(plan, due, remaining)),
         figure=figure,
-        beside=_table(rolled),
+        figure_table=_table(rolled),
     )
 
 

@@ -61,7 +61,7 @@ def scale_section(answer: Answer[PartitionFacts], plan: CleanPlan, name: str) ->
         title="The log, before and after",
         text=_about_after(answer),
         figure=figure,
-        beside=Table(
+        figure_table=Table(
             caption="Bytes of the .log files",
             columns=("section", "segments", "size", "of today"),
             rows=tuple(rows),
@@ -93,8 +93,8 @@ def _after(answer: Answer[PartitionFacts], plan: CleanPlan) -> list[Run] | None:
 
 
 def _sum(runs: Sequence[Run], role: Role) -> tuple[int, int]:
-    those = [run for run in runs if run[0] is role]
-    return sum(count for _, count, _ in those), sum(size for _, _, size in those)
+    runs_of_role = [run for run in runs if run[0] is role]
+    return sum(count for _, count, _ in runs_of_role), sum(size for _, _, size in runs_of_role)
 
 
 def _described(bars: Sequence[tuple[str, Sequence[Run]]]) -> str:
@@ -175,7 +175,7 @@ def time_section(plan: CleanPlan, name: str) -> Section | Illustrated:
             "segment has been compacted, or little was written.",
         ),
         figure=figure,
-        beside=_role_table(plan),
+        figure_table=_role_table(plan),
         remarks=tuple(remarks),
     )
 
@@ -190,12 +190,14 @@ def _spans(plan: CleanPlan) -> list[Span]:
     for role, same in groupby(plan.log.segments, key=plan.role_of):
         of_role = list(same)
         for start in range(0, len(of_role), together):
-            those = of_role[start : start + together]
-            firsts = [each.first_batch_max_timestamp_ms for each in those]
-            first_ms = min((first for first in firsts if first is not None), default=those[0].largest_timestamp_ms)
-            last_ms = max(each.largest_timestamp_ms for each in those)
-            mean_bytes = sum(each.size_bytes for each in those) // len(those)
-            spans.append((role, min(first_ms, last_ms), last_ms, those[0].base_offset, mean_bytes))
+            span_segments = of_role[start : start + together]
+            firsts = [each.first_batch_max_timestamp_ms for each in span_segments]
+            first_ms = min(
+                (first for first in firsts if first is not None), default=span_segments[0].largest_timestamp_ms
+            )
+            last_ms = max(each.largest_timestamp_ms for each in span_segments)
+            mean_bytes = sum(each.size_bytes for each in span_segments) // len(span_segments)
+            spans.append((role, min(first_ms, last_ms), last_ms, span_segments[0].base_offset, mean_bytes))
     return spans
 
 
@@ -228,11 +230,11 @@ def _role_table(plan: CleanPlan) -> Table:
     """Return the times of each section."""
     rows = []
     for role in Role:
-        those = [each for each in plan.log.segments if plan.role_of(each) is role and each.size_bytes]
-        if those:
-            firsts = [each.first_batch_max_timestamp_ms for each in those]
+        segments = [each for each in plan.log.segments if plan.role_of(each) is role and each.size_bytes]
+        if segments:
+            firsts = [each.first_batch_max_timestamp_ms for each in segments]
             first_ms = min((first for first in firsts if first is not None), default=None)
-            last_ms = max(each.largest_timestamp_ms for each in those)
+            last_ms = max(each.largest_timestamp_ms for each in segments)
             rows.append(row(Cell(text=str(role), role=role), readable.minute(first_ms), readable.minute(last_ms)))
     return Table(
         caption="From the first batch to the largest timestamp, UTC",
@@ -265,7 +267,7 @@ def illustrated_keys(keys: LogKeys | None, name: str, *, print_data: bool) -> Se
         bottom_px=56,
         legend=((Role.CLEAN, "keys"), (Role.DIRTY, "records")),
     )
-    return Illustrated(section=section, figure=figure, beside=VERSIONS)
+    return Illustrated(section=section, figure=figure, table_caption=VERSIONS)
 
 
 def _draw_versions(axes: Axes, versions: Sequence[VersionsBin], *, is_narrow: bool) -> None:

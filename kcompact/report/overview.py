@@ -122,7 +122,7 @@ def _sections(
     facts = facts_of(answer)
     gaps, transactions, kinds = facts.gaps, facts.transactions, facts.kinds
     counts = None if facts.keys is None else facts.keys.counts
-    found = [
+    sections = [
         *((scale_section(answer, plan, name), time_section(plan, name)) if plan.log.size_bytes else ()),
         ratio_section(answer, plan, name),
         _why_section(answer, plan),
@@ -135,7 +135,7 @@ def _sections(
         segments_section(plan, facts.contents),
         _settings_section(plan),
     ]
-    return [section for section in found if section is not None]
+    return [section for section in sections if section is not None]
 
 
 def _why_section(answer: Answer[PartitionFacts], plan: CleanPlan) -> Section:

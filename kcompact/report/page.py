@@ -21,11 +21,11 @@ from kcompact.views.parts import Cell, Items, Lines, Part, Section, Table, lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illustrated:
-    """A section with a figure, which stands beside the table with the caption `beside`."""
+    """A section with a figure, which stands beside the table with the caption `table_caption`."""
 
     section: Section
     figure: Figure
-    beside: str = ""
+    table_caption: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +73,17 @@ def page_section(
     title: str,
     text: tuple[str, ...] = (),
     figure: Figure | None = None,
-    beside: Table | None = None,
+    figure_table: Table | None = None,
     tables: tuple[Table, ...] = (),
     remarks: tuple[str, ...] = (),
 ) -> Section | Illustrated:
     """Return a section that only a page has."""
     above = [lines(*text)] if text else []
     below = [lines(*remarks, is_close=True)] if remarks else []
-    section = Section(title=title, parts=(*above, *([beside] if beside else []), *tables, *below))
+    section = Section(title=title, parts=(*above, *([figure_table] if figure_table else []), *tables, *below))
     if figure is None:
         return section
-    return Illustrated(section=section, figure=figure, beside=beside.caption if beside else "")
+    return Illustrated(section=section, figure=figure, table_caption=figure_table.caption if figure_table else "")
 
 
 # As HTML
@@ -124,12 +124,12 @@ def _rows(table: Table) -> Sequence[tuple[Cell, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """The parts of a section above and below the figure, and the table beside it."""
+    """The parts of a section above and below the figure, and its table."""
 
     section: Section
     above: Sequence[Part]
     figure: Figure | None = None
-    beside: Table | None = None
+    table: Table | None = None
     below: Sequence[Part] = ()
 
 
@@ -139,13 +139,13 @@ def _with_figure(section: Section | Illustrated) -> _Placed:
         return _Placed(section=section, above=section.parts)
     parts = section.section.parts
     tables = {part.caption: number for number, part in enumerate(parts) if isinstance(part, Table)}
-    place = tables.get(section.beside, 1)
-    beside = parts[place] if section.beside in tables else None
-    assert beside is None or isinstance(beside, Table)
+    place = tables.get(section.table_caption, 1)
+    figure_table = parts[place] if section.table_caption in tables else None
+    assert figure_table is None or isinstance(figure_table, Table)
     return _Placed(
         section=section.section,
         above=parts[:place],
         figure=section.figure,
-        beside=beside,
-        below=parts[place + (beside is not None) :],
+        table=figure_table,
+        below=parts[place + (figure_table is not None) :],
     )

@@ -153,7 +153,7 @@ def _read(answer: Answer[PartitionFacts], count: CountOptions, progress: Progres
     damage += [] if damage else problems
     if dry_run is not None and isinstance(dry_run.error, CorruptDataError) and not damage:
         damage.append(dry_run.error)
-    found = PartitionFacts(
+    facts = PartitionFacts(
         contents=contents,
         kinds=kinds,
         gaps=gaps,
@@ -162,7 +162,7 @@ def _read(answer: Answer[PartitionFacts], count: CountOptions, progress: Progres
         dry_run=dry_run,
         damage=tuple(damage),
     )
-    return replace(answer, found=found, error=answer.error or next(iter(damage), None))
+    return replace(answer, found=facts, error=answer.error or next(iter(damage), None))
 
 
 def _dry_run(answer: Answer[PartitionFacts], memory_bytes: int | None, progress: Progress) -> DryRun | None:

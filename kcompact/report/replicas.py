@@ -161,18 +161,18 @@ def _partition(partition: ComparedPartition, anchor: str, *, print_data: bool) -
     )
 
 
-def _finding(found: Explained, *, print_data: bool) -> Section:
-    finding = found.finding
-    right = "the files do not say" if found.right is None else some_of([shown(path) for path in found.right])
+def _finding(explained: Explained, *, print_data: bool) -> Section:
+    finding = explained.finding
+    right = "the files do not say" if explained.right is None else some_of([shown(path) for path in explained.right])
     items = [
-        (Cell(text="replicas"), some_of([shown(path) for path in found.replicas], at_most=None)),
-        (Cell(text="what it means"), f"{found.advice.why}."),
+        (Cell(text="replicas"), some_of([shown(path) for path in explained.replicas], at_most=None)),
+        (Cell(text="what it means"), f"{explained.advice.why}."),
         (Cell(text="how sure"), _SURENESS[finding.certainty]),
         (Cell(text="which is right"), right),
-        (Cell(text="what to do"), found.advice.do),
+        (Cell(text="what to do"), explained.advice.do),
     ]
-    if found.keys:
-        items.append((Cell(text="keys"), some_of(named_keys(found, print_data=print_data), at_most=_MOST_KEYS)))
+    if explained.keys:
+        items.append((Cell(text="keys"), some_of(named_keys(explained, print_data=print_data), at_most=_MOST_KEYS)))
     elif finding.offsets:
         items.append((Cell(text="offsets"), some_of([str(each) for each in finding.offsets], at_most=_MOST_KEYS)))
     return Section(title=f"{finding.kind} ({finding.certainty})", parts=(Items(items=tuple(items), width=14),))

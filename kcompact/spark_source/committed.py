@@ -31,9 +31,9 @@ def committed_parts(task: ReadTask, directories: Sequence[Path], task_bytes: int
     for directory in directories:
         partition = partition_of(directory)
         with storage_errors(directory):
-            log_dir, beside = planner.log_dirs.despite_damage(directory)
-            if beside is not None and task.options.fails_on_damage:
-                raise beside
+            log_dir, damage = planner.log_dirs.despite_damage(directory)
+            if damage is not None and task.options.fails_on_damage:
+                raise damage
             state = read_unchanged(files_in(directory), log_dir, partial(_stable_state, task, planner, directory))
             split_bytes = task_bytes if task.options.fails_on_damage else _WHOLE
             splits = state.splits(split_bytes, batch_memory_bytes(task.memory_bytes), on_other_machines=True)

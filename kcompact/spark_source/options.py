@@ -108,10 +108,10 @@ class SourceOptions:
         Raises RefusedError for a path that is no partition and no log directory, and for a pattern without a match.
         """
         paths = [path for text in self.paths for path in _matches(text)]
-        found = find_partitions(paths, topics=self.topics)
-        if not found:
+        partitions = find_partitions(paths, topics=self.topics)
+        if not partitions:
             raise Selection(self.topics).no_match(Path(paths[0]), find_partitions(paths))
-        return found
+        return partitions
 
 
 def _known(name: str) -> str:
@@ -141,27 +141,27 @@ def _matches(text: str) -> Sequence[str]:
     require_local_path(path)
     if not glob.has_magic(path) or Path(path).is_dir():
         return [path]
-    found = sorted(each for each in glob.glob(path, recursive=True) if Path(each).is_dir())  # noqa: PTH207 - absolute
-    if not found:
+    paths = sorted(each for each in glob.glob(path, recursive=True) if Path(each).is_dir())  # noqa: PTH207 - absolute
+    if not paths:
         raise RefusedError(path=text, problem="no directory matches this pattern")
-    return found
+    return paths
 
 
 def _columns(text: str | None, view: View) -> tuple[str, ...]:
     if text is None:
         return tuple(view.columns)
     known = {name.lower(): name for name in view.columns}
-    found = []
+    columns = []
     for name in _words(text):
         if name.lower() not in known:
             meant = closest(name.lower(), known)
             hint = f"did you mean {known[meant]}?" if meant else f"there are {', '.join(view.columns)}"
             raise ConfigError(path="option columns", problem=f"the view {view} has no column {name}; {hint}")
-        found.append(known[name.lower()])
-    if not found or len(set(found)) < len(found):
-        problem = "names no column" if not found else f"'{text}' names a column twice"
+        columns.append(known[name.lower()])
+    if not columns or len(set(columns)) < len(columns):
+        problem = "names no column" if not columns else f"'{text}' names a column twice"
         raise ConfigError(path="option columns", problem=problem)
-    return tuple(found)
+    return tuple(columns)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def _segments(
     files = files_in(directory)
     identities = [files.identity(name) for name in files.names() if name[:1].isdigit() and name.endswith(Suffix.LOG)]
     starts = [int(identity.name.partition(".")[0]) for identity in identities]
-    found = [
+    splits = [
         Split(
             log=files.file(identity.name),
             start_position=0,
@@ -105,20 +105,20 @@ def _segments(
         )
         for identity, start, end in zip(identities, starts, [*starts, MAX_OFFSET][1:], strict=True)
     ]
-    is_large = task.options.fails_on_damage and any(split.size_bytes > task_bytes for split in found)
-    if found and not is_growing and not is_large:
-        return found
+    is_large = task.options.fails_on_damage and any(split.size_bytes > task_bytes for split in splits)
+    if splits and not is_growing and not is_large:
+        return splits
     log = read_log(directory, log_dir=log_dir or LogDir(path=directory.parent))
     if is_growing:
-        active = replace(found[-1], end_position=log.active_segment.size_bytes, identity=None)
-        found = [*found[:-1], active]
+        active = replace(splits[-1], end_position=log.active_segment.size_bytes, identity=None)
+        splits = [*splits[:-1], active]
     cuts: dict[int, list[Split]] = {}
     for segment in log.segments if is_large else ():
         with suppress(KcompactError):
             cuts[segment.base_offset] = cut(
                 log, segment, task_bytes, batch_memory_bytes(task.memory_bytes), end_offset=log.end_of(segment)
             )
-    return [piece for split in found for piece in _pieces(split, cuts.get(split.base_offset, []))]
+    return [piece for split in splits for piece in _pieces(split, cuts.get(split.base_offset, []))]
 
 
 def _pieces(whole: Split, pieces: Sequence[Split]) -> list[Split]:

@@ -33,13 +33,13 @@ class PushedFilters:
     @classmethod
     def of(cls, filters: Iterable[Any]) -> PushedFilters:
         """Return what filters of PySpark say, all of which a row must fulfil."""
-        found = cls()
+        pushed = cls()
         for each in filters:
             attribute: tuple[str, ...] = getattr(each, "attribute", ())
             value = getattr(each, "value", None)
             if len(attribute) == 1 and value is not None:
-                found._add(attribute[0], type(each).__name__, value)
-        return found
+                pushed._add(attribute[0], type(each).__name__, value)
+        return pushed
 
     def _add(self, column: str, kind: str, value: Any) -> None:
         values = value if kind == _IN else (value,)

@@ -147,25 +147,25 @@ def scan(
 
     def read(split: Split, collector: Memory) -> Scan:
         savepoint = collector.savepoint()
-        found = by_kernels(split, collector, buffers)
-        if found is not None:
-            return found
+        scanned = by_kernels(split, collector, buffers)
+        if scanned is not None:
+            return scanned
         if not collector.rollback(savepoint):
             # Some keys of the split are already merged or sent. The definition rejects it and raises the error.
             by_definition(split, new_collector(log_of(split)))
             raise LogChangedError(path=str(split.log), problem="has changed while it was read")
         return by_definition(split, collector)
 
-    found = []
+    scanned = []
     for log, members in groupby(ahead(job, splits), key=log_of):
         collector = new_collector(log)
         for split in members:
             pace.take(split.size_bytes)
-            found.append(read(split, collector))
+            scanned.append(read(split, collector))
             yield from collector.blocks()
             pace.done(split.size_bytes)
         yield from collector.finish()
-    return found
+    return scanned
 
 
 def key_hash(job: ScanJob) -> Callable[[bytes], bytes]:

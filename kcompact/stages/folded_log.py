@@ -62,13 +62,13 @@ def fold_log(
     while True:
         pieces = _pieces(log, sizing)
         job = FoldJob(**sizing.of_keys(0), directory=str(log.directory), hash_key=b"", fold=question)
-        found = sorted(executor.run("scan", job, pieces, fold_piece), key=lambda each: each.number)
-        damaged = next((each for each in found if each.damage is not None), None)
+        folded_pieces = sorted(executor.run("scan", job, pieces, fold_piece), key=lambda each: each.number)
+        damaged = next((each for each in folded_pieces if each.damage is not None), None)
         is_too_large = damaged is not None and isinstance(damaged.damage, BatchTooLargeError)
         if not (is_too_large and sizing.has_more_alone()):
             break  # Else there is more memory for a batch if only one is read at a time.
     damage = damaged and damaged.damage
-    states = [each.state for each in found if damaged is None or each.number <= damaged.number]
+    states = [each.state for each in folded_pieces if damaged is None or each.number <= damaged.number]
     if isinstance(question, JoinableFold):
         return question.finish(reduce(question.join, states, question.zero()), damage), damage
     return question.finish(states[0] if states else question.zero(), damage), damage

@@ -75,13 +75,13 @@ def cut(log: PartitionLog, segment: Segment, split_bytes: int, memory_bytes: int
 
 def cut_despite_damage(log: PartitionLog, split_bytes: int, memory_bytes: int) -> list[Split]:
     """Return a log cut into splits. A segment whose index or headers are damaged is one split. Raises StorageError."""
-    found = []
+    splits = []
     for segment in log.segments:
         try:
-            found += cut(log, segment, split_bytes, memory_bytes, end_offset=log.end_of(segment))
+            splits += cut(log, segment, split_bytes, memory_bytes, end_offset=log.end_of(segment))
         except CorruptDataError:
-            found.append(whole(log, segment))
-    return found
+            splits.append(whole(log, segment))
+    return splits
 
 
 def whole(log: PartitionLog, segment: Segment) -> Split:

@@ -49,11 +49,11 @@ def require_project(directory: OpenDirectory, names: Iterable[str]) -> None:
     if not project.is_inherited:
         return
     for name in names:
-        found = _found_in(directory, name, project_of)
-        if found is not None and found.number != project.number:
+        file_project = _found_in(directory, name, project_of)
+        if file_project is not None and file_project.number != project.number:
             raise RefusedError(
                 path=directory.path / name,
-                problem=f"is of project {found.number}, its directory of project {project.number}, "
+                problem=f"is of project {file_project.number}, its directory of project {project.number}, "
                 "so it cannot be renamed",
                 hint="Give all files the project of the directory, then run again: "
                 f"chattr -R -p {project.number} {shell_word(directory.path)}",

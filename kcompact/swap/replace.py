@@ -55,9 +55,9 @@ class NamesInPartition:
         self.present = set(self._directory.names())
         require_nothing_unfinished(self._directory, self.present)
         self._segment_files = sorted(
-            (found.base_offset, str(found))
-            for found in parse_file_names(self.present - self._orphans)
-            if found.temporary is Temporary.NO and found.suffix is not Suffix.SNAPSHOT
+            (name.base_offset, str(name))
+            for name in parse_file_names(self.present - self._orphans)
+            if name.temporary is Temporary.NO and name.suffix is not Suffix.SNAPSHOT
         )
         self._times = times
 

@@ -78,12 +78,12 @@ def end(
             written |= _write_checkpoints(log_dir, together)
         ended = [_ended(written.get(number)) for number in range(len(partitions))]
         before_discard(ended)
-        return [_discarded(each, found) for each, found in zip(partitions, ended, strict=True)]
+        return [_discarded(each, outcome) for each, outcome in zip(partitions, ended, strict=True)]
 
 
 def _write_checkpoints(log_dir: Path, partitions: Mapping[int, Ending]) -> dict[int, int | Exception | None]:
     """Write the checkpoints that are due in a log directory. Return each offset, or what kept it from there."""
-    found: dict[int, int | Exception | None] = {}
+    offsets_or_problems: dict[int, int | Exception | None] = {}
     lock = partitions[min(partitions)].lock
     try:
         with OpenDirectory.of_log_dir(log_dir, lock) as opened_log_dir:
@@ -91,20 +91,23 @@ def _write_checkpoints(log_dir: Path, partitions: Mapping[int, Ending]) -> dict[
             for number, each in partitions.items():
                 try:
                     _require_named(each.directory, opened_log_dir)
-                    found[number] = each.offset_due(present)
+                    offsets_or_problems[number] = each.offset_due(present)
                 except Exception as problem:
-                    found[number] = problem
+                    offsets_or_problems[number] = problem
             wanted = {
                 partition_by_name(partitions[number].directory.path): to
-                for number, to in found.items()
+                for number, to in offsets_or_problems.items()
                 if isinstance(to, int)
             }
             if wanted:
                 check(lock)
                 write_checkpoints(opened_log_dir, wanted)
     except Exception as problem:
-        return {number: problem if isinstance(to := found.get(number, problem), int) else to for number in partitions}
-    return found
+        return {
+            number: problem if isinstance(to := offsets_or_problems.get(number, problem), int) else to
+            for number in partitions
+        }
+    return offsets_or_problems
 
 
 def _require_named(directory: OpenDirectory, log_dir: OpenDirectory) -> None:
@@ -118,14 +121,14 @@ def _ended(written: int | Exception | None) -> Ended:
     return Ended(unwritten=written) if isinstance(written, Exception) else Ended(offset=written)
 
 
-def _discarded(partition: Ending, found: Ended) -> Ended:
+def _discarded(partition: Ending, outcome: Ended) -> Ended:
     """Remove the staging directories, unless recovery needs a manifest to write the checkpoint."""
-    if found.unwritten is None:
+    if outcome.unwritten is None:
         try:
             partition.discard()
         except Exception as problem:
-            return found._replace(stays=problem)
-    return found
+            return outcome._replace(stays=problem)
+    return outcome
 
 
 def check(lock: LogDirLock | None) -> None:

@@ -41,7 +41,7 @@ FEWEST_ROWS = 5
 
 def explanations_parts(
     entries: Sequence[PlannedPartition],
-    found: Sequence[Explanation],
+    explanations: Sequence[Explanation],
     space: Space,
     *,
     left_out: Sequence[LeftOut],
@@ -51,12 +51,12 @@ def explanations_parts(
     `left_out` are the directories beside them that are not cleaned.
     """
     if len(entries) > FEW and not space.is_verbose:
-        parts = _overview(entries, found, space, lines_below=LINES_BELOW + lines_of_left_out(left_out, space))
+        parts = _overview(entries, explanations, space, lines_below=LINES_BELOW + lines_of_left_out(left_out, space))
     else:
-        parts = [part for each in found for part in _explanation(each, has_all=space.lines is None)]
+        parts = [part for each in explanations for part in _explanation(each, has_all=space.lines is None)]
     parts += [*notes_and_hints(entries, space), *left_out_parts(left_out, space)]
     if len(entries) > 1:
-        parts += [*totals_parts(entries, with_reasons=len(entries) <= FEW), *_buffer(found)]
+        parts += [*totals_parts(entries, with_reasons=len(entries) <= FEW), *_buffer(explanations)]
     return parts
 
 
@@ -211,14 +211,14 @@ def _assumed(explanation: Explanation) -> list[str]:
 
 
 def _overview(
-    entries: Sequence[PlannedPartition], found: Sequence[Explanation], space: Space, *, lines_below: int
+    entries: Sequence[PlannedPartition], explanations: Sequence[Explanation], space: Space, *, lines_below: int
 ) -> list[Part]:
     """Return the partitions by reason, then those to clean, dirtiest first, and the others, largest first."""
     reasons = totals_by_reason(entries)
-    most = len(found)
+    most = len(explanations)
     if space.lines is not None:
         most = max(FEWEST_ROWS, space.lines - lines_below - len(reasons))
-    shown = rows_to_show(found, most)
+    shown = rows_to_show(explanations, most)
     table = Table(
         caption="What decides",
         columns=("partition", "size", "ratio", "rewrites", "decides", "changes", "setting", "why"),
@@ -229,9 +229,9 @@ def _overview(
         optional=("why", "setting", "ratio", "rewrites", "size"),
     )
     parts: list[Part] = [_reasons(reasons), table]
-    if len(found) > len(shown):
-        to_clean = sum(each.plan.eligible for each in found) - sum(each.plan.eligible for each in shown)
-        more = f"{len(found) - len(shown):,} more partitions, {to_clean:,} of them to clean"
+    if len(explanations) > len(shown):
+        to_clean = sum(each.plan.eligible for each in explanations) - sum(each.plan.eligible for each in shown)
+        more = f"{len(explanations) - len(shown):,} more partitions, {to_clean:,} of them to clean"
         parts.append(lines(f"and {more}; -v explains each, --json has all", is_close=True, is_indented=False))
     return parts
 
@@ -250,17 +250,19 @@ def _overview_row(explanation: Explanation) -> tuple[Cell, ...]:
     )
 
 
-def rows_to_show(found: Sequence[Explanation], most: int) -> list[Explanation]:
+def rows_to_show(explanations: Sequence[Explanation], most: int) -> list[Explanation]:
     """Return the partitions to clean, in their order, then the others, largest first; of too many, half of each."""
-    to_clean = [each for each in found if each.plan.eligible]
-    others = sorted((each for each in found if not each.plan.eligible), key=lambda each: -each.plan.log.size_bytes)
+    to_clean = [each for each in explanations if each.plan.eligible]
+    others = sorted(
+        (each for each in explanations if not each.plan.eligible), key=lambda each: -each.plan.log.size_bytes
+    )
     first = max(most - len(others), most - most // 2)
     return [*to_clean[:first], *others[: most - len(to_clean[:first])]]
 
 
-def _buffer(found: Sequence[Explanation]) -> list[Part]:
+def _buffer(explanations: Sequence[Explanation]) -> list[Part]:
     """Return how much buffer a broker needs for the partition with most keys, if any has some to clean."""
-    largest = most_keys(found)
+    largest = most_keys(explanations)
     if largest is None:
         return []
     cost = largest.broker

@@ -20,41 +20,43 @@ FINE_AS_FAR_AS_CHOSEN = "Nothing that was read stops a broker, its cleaner or kc
 FINE_BESIDE_BROKER = "A broker is running; nothing was found that stops it or its cleaner."
 
 
-def findings_parts(found: Sequence[Finding], space: Space, *, is_quiet: bool, has_all: bool) -> list[Part]:
+def findings_parts(findings: Sequence[Finding], space: Space, *, is_quiet: bool, has_all: bool) -> list[Part]:
     """Return the findings, the worst first, and how many there are of each severity.
 
     `has_all` is whether all partitions of the log directories were examined.
     """
     parts: list[Part] = []
     if not is_quiet:
-        for code, of_code in groupby(found, key=lambda finding: finding.code):
+        for code, of_code in groupby(findings, key=lambda finding: finding.code):
             parts += _of_code(code, list(of_code), space)
-    said = []
-    stopping = {finding.code for finding in found if finding.stops}
+    summary_lines = []
+    stopping = {finding.code for finding in findings if finding.stops}
     if stopping == {RemarkCode.RUNNING}:
-        said.append(FINE_BESIDE_BROKER)
+        summary_lines.append(FINE_BESIDE_BROKER)
     elif not stopping:
-        is_open = any(finding.code in (RemarkCode.ASSUMED_SETTINGS, RemarkCode.MISSING_LOG_DIR) for finding in found)
-        said.append(FINE_AS_FAR_AS_READ if is_open else FINE if has_all else FINE_AS_FAR_AS_CHOSEN)
-    counts = Counter(finding.severity for finding in found)
+        is_open = any(finding.code in (RemarkCode.ASSUMED_SETTINGS, RemarkCode.MISSING_LOG_DIR) for finding in findings)
+        summary_lines.append(FINE_AS_FAR_AS_READ if is_open else FINE if has_all else FINE_AS_FAR_AS_CHOSEN)
+    counts = Counter(finding.severity for finding in findings)
     if counts:
-        said.append("; ".join(f"{severity}: {counts[severity]:,}" for severity in Severity if counts[severity]))
-    return [*parts, lines(*said, is_indented=False)]
+        summary_lines.append(
+            "; ".join(f"{severity}: {counts[severity]:,}" for severity in Severity if counts[severity])
+        )
+    return [*parts, lines(*summary_lines, is_indented=False)]
 
 
-def _of_code(code: RemarkCode, found: Sequence[Finding], space: Space) -> list[Part]:
+def _of_code(code: RemarkCode, findings_of_code: Sequence[Finding], space: Space) -> list[Part]:
     tone = _TONES.get(code.severity, Tone.STRONG)
-    shown = found if space.is_verbose else found[:MOST_SHOWN]
-    said = []
+    shown = findings_of_code if space.is_verbose else findings_of_code[:MOST_SHOWN]
+    texts = []
     for finding in shown:
-        said += [f"{_place(finding)}: {finding.problem}"]
-        said += [f"  a broker's log: {finding.broker_says}"] if finding.broker_says else []
-        said += [f"  next: {finding.next_command}"] if finding.next_command else []
-    if len(found) > len(shown):
-        more = readable.counted(len(found) - len(shown), "more finding")
-        said.append(f"and {more} of this kind; --verbose lists all")
+        texts += [f"{_place(finding)}: {finding.problem}"]
+        texts += [f"  a broker's log: {finding.broker_says}"] if finding.broker_says else []
+        texts += [f"  next: {finding.next_command}"] if finding.next_command else []
+    if len(findings_of_code) > len(shown):
+        more = readable.counted(len(findings_of_code) - len(shown), "more finding")
+        texts.append(f"and {more} of this kind; --verbose lists all")
     # A command stays on its line, because one wants to copy it.
-    findings = Lines(lines=tuple(map(readable.relative_to_here, said)), is_broken=False)
+    findings = Lines(lines=tuple(map(readable.relative_to_here, texts)), is_broken=False)
     return [Heading(name=f"{code.severity}: {code}", tone=tone), findings]
 
 

@@ -15,7 +15,7 @@ _TONES = {GroupType.DELETED: Tone.MUTED, GroupType.UNKNOWN: Tone.CAUTION}
 
 def groups_parts(read: Sequence[tuple[str, LogGroups]]) -> list[Part]:
     """Return the groups of partitions, given with their numbers, in one table, the largest first, and the totals."""
-    groups = [(group, number) for number, found in read for group in found.groups]
+    groups = [(group, number) for number, log_groups in read for group in log_groups.groups]
     groups.sort(key=lambda each: (-each[0].size_bytes, each[0].group))
     parts: list[Part] = []
     if groups:
@@ -28,7 +28,7 @@ def groups_parts(read: Sequence[tuple[str, LogGroups]]) -> list[Part]:
             optional=("partition", "records", "members"),
         )
         parts.append(table if any(group.pending_offsets for group, _ in groups) else table.without("pending"))
-    totals = [_totals([group for group, _ in groups]), *_rest([found for _, found in read])]
+    totals = [_totals([group for group, _ in groups]), *_rest([log_groups for _, log_groups in read])]
     return [*parts, lines(*totals, is_indented=False)]
 
 
@@ -61,11 +61,11 @@ def _totals(groups: Sequence[GroupContents]) -> str:
 
 def _rest(read: Sequence[LogGroups]) -> list[str]:
     """Return a line about the records that could not be decoded, and one about bytes that belong to no group."""
-    records = sum(found.undecoded_records for found in read)
-    other = sum(found.other_bytes for found in read)
+    records = sum(log_groups.undecoded_records for log_groups in read)
+    other = sum(log_groups.other_bytes for log_groups in read)
     lines = []
     if records:
-        size = readable.size(sum(found.undecoded_bytes for found in read))
+        size = readable.size(sum(log_groups.undecoded_bytes for log_groups in read))
         lines.append(f"not decoded: {counted(records, 'record')}, {size}; see records --decode")
     if other:
         lines.append(f"markers and empty batches: {readable.size(other)}")

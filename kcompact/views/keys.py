@@ -59,8 +59,8 @@ def _parts(keys: LogKeys, older_than_ms: int | None, *, print_data: bool) -> Ite
     if keys.prefixes is not None:
         yield from _prefixes(keys, print_data=print_data)
     if keys.old is not None and older_than_ms is not None:
-        found = f"{readable.counted(keys.old.number, 'live key')}, {readable.size(keys.old.size_bytes)}"
-        yield lines(f"newest record older than {readable.duration(older_than_ms)}: {found}")
+        old_keys = f"{readable.counted(keys.old.number, 'live key')}, {readable.size(keys.old.size_bytes)}"
+        yield lines(f"newest record older than {readable.duration(older_than_ms)}: {old_keys}")
         yield from _named("oldest", keys.oldest, print_data=print_data)
 
 

@@ -60,7 +60,7 @@ def _skipped(entries: Sequence[PartitionOutcome], shown: Sequence[PartitionOutco
     """Return how many partitions that were skipped have no row, by reason."""
     listed = {each.directory for each in shown}
     skipped = [each for each in entries if _is_only_skipped(each) and each.directory not in listed]
-    reasons = (f"{len(those):,} {reason}" for reason, those in not_to_clean(skipped).items())
+    reasons = (f"{len(partitions):,} {reason}" for reason, partitions in not_to_clean(skipped).items())
     return [f"skipped: {', '.join(reasons)}"] if skipped else []
 
 
@@ -180,15 +180,15 @@ def _result(entry: PartitionOutcome, *, deletes: str) -> tuple[Cell, ...]:
 def _totals(result: RoundResult, *, deletes: str) -> list[str]:
     """Return the number of partitions by status, and the sizes before and after."""
     partitions = sorted(result.partitions, key=lambda each: (each.status == Status.SKIPPED, each.error is not None))
-    said = [by_status([status_of(each) for each in partitions])]
+    summary_lines = [by_status([status_of(each) for each in partitions])]
     if result.expired:
-        said.append(f"retention {deletes} {amount_of(result.expired)}")
+        summary_lines.append(f"retention {deletes} {amount_of(result.expired)}")
     if not result.cleaned:
-        return said
+        return summary_lines
     stats = result.stats
     rate = readable.size(round(stats.bytes_read / result.elapsed_s)) if result.elapsed_s else "-"
     return [
-        *said,
+        *summary_lines,
         f"{readable.size(stats.bytes_read)} -> {readable.size(stats.bytes_written)} "
         f"({_less(stats.bytes_written, stats.bytes_read)} smaller) in {result.elapsed_s:,.1f} seconds ({rate}/s)",
         f"{stats.messages_read:,} -> {stats.messages_written:,} messages "
@@ -256,15 +256,17 @@ def copy_parts(copied: Copied) -> list[Part]:
                 is_close=True,
             )
         )
-    said = []
+    remarks = []
     if len(report.left_out) > _MOST_LEFT_OUT:
-        said.append(f"and {len(report.left_out) - _MOST_LEFT_OUT} more; --json lists all")
+        remarks.append(f"and {len(report.left_out) - _MOST_LEFT_OUT} more; --json lists all")
     if not report.finished:
-        said.append(f"nothing was copied to {path}")
+        remarks.append(f"nothing was copied to {path}")
     elif report.is_finished and report.log_dir is not None:
-        said.append(f"{path} is a complete copy of {relative_to_here(safe(str(report.log_dir)))}")
+        remarks.append(f"{path} is a complete copy of {relative_to_here(safe(str(report.log_dir)))}")
         if report.set_aside:
-            said.append(f"copied as they are: {', '.join(report.set_aside)}")
+            remarks.append(f"copied as they are: {', '.join(report.set_aside)}")
     elif report.is_finished:
-        said.append(f"{path} has only the chosen partitions, so no broker can start on it: it has no meta.properties")
-    return [*parts, lines(*said, is_close=bool(parts), is_indented=False)]
+        remarks.append(
+            f"{path} has only the chosen partitions, so no broker can start on it: it has no meta.properties"
+        )
+    return [*parts, lines(*remarks, is_close=bool(parts), is_indented=False)]

@@ -122,12 +122,12 @@ def reasons_table(entries: Sequence[PlannedPartition]) -> Table:
         columns=("not to clean", "partitions", "size", "which"),
         rows=tuple(
             row(
-                Cell(text=reason, tone=Tone.BAD if any(each.error for each in those) else None),
-                len(those),
-                _known_size(totals_of(those)),
-                topics_of(those),
+                Cell(text=reason, tone=Tone.BAD if any(each.error for each in partitions) else None),
+                len(partitions),
+                _known_size(totals_of(partitions)),
+                topics_of(partitions),
             )
-            for reason, those in not_to_clean(entries).items()
+            for reason, partitions in not_to_clean(entries).items()
         ),
         numbers=("partitions", "size"),
         whole=("not to clean",),
@@ -183,13 +183,13 @@ def _is_only_named(entry: PlannedPartition) -> bool:
 
 def _notes(entries: Sequence[PlannedPartition]) -> dict[Note, list[str]]:
     """Return each note once, with the names of the partitions that have it."""
-    found: dict[Note, list[str]] = {}
+    names_by_note: dict[Note, list[str]] = {}
     for entry in entries:
         for note in dict.fromkeys(entry.plan.log.notes) if entry.plan is not None else ():
             if note.code is RemarkCode.NO_QUORUM_HIGH_WATERMARK:
                 continue  # No plan depends on it.
-            found.setdefault(note, []).append(entry.name)
-    return found
+            names_by_note.setdefault(note, []).append(entry.name)
+    return names_by_note
 
 
 def _notes_parts(notes: Mapping[Note, Sequence[str]], partitions: int, space: Space) -> list[Part]:
@@ -197,12 +197,12 @@ def _notes_parts(notes: Mapping[Note, Sequence[str]], partitions: int, space: Sp
     shown = list(notes.items())
     if space.lines is not None:
         shown = shown[:MOST_NOTES]
-    said = [
+    note_lines = [
         f"note: {note}" + ("" if len(names) == partitions else f" ({readable.some_of(names)})") for note, names in shown
     ]
     if len(shown) < len(notes):
-        said.append(f"and {len(notes) - len(shown):,} more notes; -v lists them")
-    return [lines(*said, is_indented=False)] if said else []
+        note_lines.append(f"and {len(notes) - len(shown):,} more notes; -v lists them")
+    return [lines(*note_lines, is_indented=False)] if note_lines else []
 
 
 def notes_and_hints(entries: Sequence[PlannedPartition], space: Space) -> list[Part]:
@@ -227,21 +227,21 @@ def totals_parts(
     `applies_retention`: the command deletes what retention would.
     """
     totals = totals_of(entries)
-    others = {reason: len(those) for reason, those in not_to_clean(entries).items()}
+    others = {reason: len(partitions) for reason, partitions in not_to_clean(entries).items()}
     if not with_reasons and others:
         others = {"not": sum(others.values())}
     counts = [f"{totals.to_clean:,} to clean", *(f"{count:,} {reason}" for reason, count in others.items())]
     size = _known_size(totals) or "size unknown"
     if 0 < totals.unplanned < totals.partitions:
         size += f" (size of {totals.unplanned:,} unknown)"
-    said = [f"{readable.counted(totals.partitions, 'partition')}, {size}: {', '.join(counts)}"]
+    summary_lines = [f"{readable.counted(totals.partitions, 'partition')}, {size}: {', '.join(counts)}"]
     if totals.to_clean:
         dirty, clean = readable.size(totals.dirty_bytes), readable.size(totals.clean_bytes)
-        said.append(f"rewrites {readable.size(totals.input_bytes)}: {dirty} dirty, {clean} clean")
+        summary_lines.append(f"rewrites {readable.size(totals.input_bytes)}: {dirty} dirty, {clean} clean")
     if deleted := deleted_by_retention(entries):
         who = "retention deletes" if applies_retention else "retention: a broker would delete"
-        said.append(f"{who} {amount_of(deleted)}")
-    return [lines(*said, is_indented=False)]
+        summary_lines.append(f"{who} {amount_of(deleted)}")
+    return [lines(*summary_lines, is_indented=False)]
 
 
 def inspected_parts(entries: Sequence[PlannedPartition]) -> list[Part]:
@@ -254,9 +254,9 @@ def inspected_parts(entries: Sequence[PlannedPartition]) -> list[Part]:
     totals = totals_of(entries)
     segments = sum(len(entry.plan.log.segments) for entry in entries if entry.plan is not None)
     counts = [readable.counted(totals.partitions, "partition"), readable.counted(segments, "segment")]
-    said = ", ".join(filter(None, [*counts, _known_size(totals)]))
+    sums = ", ".join(filter(None, [*counts, _known_size(totals)]))
     failed = sum(entry.error is not None for entry in entries)
-    return [lines(f"{said}: {failed:,} with an error" if failed else said, is_indented=False)]
+    return [lines(f"{sums}: {failed:,} with an error" if failed else sums, is_indented=False)]
 
 
 # What is left out of log directories
@@ -335,10 +335,10 @@ def _details(entry: PlannedPartition) -> list[Part]:
     parts.append(lines(f"rules of {release_line(plan.config)}", is_close=True))
     if turn.groups:
         parts += [log_scale(turn), lines(*_groups(turn), is_close=True)]
-    said = []
+    checkpoint_notes = []
     if plan.log.checkpoint_offset is not None and plan.checkpoint_reset:
-        said.append(f"note: the checkpoint {plan.log.checkpoint_offset} is outside the log and is ignored")
-    return [*parts, lines(*said, *_retention(plan), is_close=True)]
+        checkpoint_notes.append(f"note: the checkpoint {plan.log.checkpoint_offset} is outside the log and is ignored")
+    return [*parts, lines(*checkpoint_notes, *_retention(plan), is_close=True)]
 
 
 def _is_only_retained(plan: CleanPlan) -> bool:
@@ -348,30 +348,32 @@ def _is_only_retained(plan: CleanPlan) -> bool:
 
 def _retention(plan: CleanPlan) -> list[str]:
     """Return what a broker would delete and why, and of a log that is not compacted also when it deletes next."""
-    forecast, said = plan_forecast(plan), list[str]()
+    forecast, retention_lines = plan_forecast(plan), list[str]()
     for due in forecast[:MOST_EXPIRED]:
         kept = ", but the merge with a younger segment postpones the deletion" if due.is_postponed else ""
         below = f"below the log start {plan.log.log_start_offset}"
         why = below if due.reason is RetentionReason.LOG_START else f"past its {limit_text(plan, due.reason)}"
-        said.append(f"retention: segment {due.segment.base_offset} is {why}{kept}")
+        retention_lines.append(f"retention: segment {due.segment.base_offset} is {why}{kept}")
     if len(forecast) > MOST_EXPIRED:
-        said.append(f"retention: and {len(forecast) - MOST_EXPIRED:,} more segments; --json lists them")
+        retention_lines.append(f"retention: and {len(forecast) - MOST_EXPIRED:,} more segments; --json lists them")
     deleted = [due.segment for due in forecast if not due.is_postponed]
     if plan.config.compacts and (turn := plan_at_turn(plan)) is not plan:
         cause = (
             "comes first, because a broker cleans another log before this one" if plan.comes_later else "comes first"
         )
-        said.append(f"retention {cause}; then {turn.explanation}")
+        retention_lines.append(f"retention {cause}; then {turn.explanation}")
     if _is_only_retained(plan):
         if deleted:
             start = max(plan.log.log_start_offset, plan.log.end_of(deleted[-1]))
-            said.append(f"a broker would delete {amount_of(deleted)}; the log would start at {start}")
+            retention_lines.append(f"a broker would delete {amount_of(deleted)}; the log would start at {start}")
         else:
-            said.append(f"retention: {_nothing_due(plan)}")
+            retention_lines.append(f"retention: {_nothing_due(plan)}")
     if (reason := reason_to_roll(plan)) is not None:
         base, limit = plan.log.active_segment.base_offset, limit_text(plan, reason)
-        said.append(f"retention: the active segment {base} is past its {limit}; only a broker rolls and deletes it")
-    return said
+        retention_lines.append(
+            f"retention: the active segment {base} is past its {limit}; only a broker rolls and deletes it"
+        )
+    return retention_lines
 
 
 def _nothing_due(plan: CleanPlan) -> str:
@@ -386,17 +388,19 @@ def _nothing_due(plan: CleanPlan) -> str:
 
 def _groups(plan: CleanPlan) -> list[str]:
     """Return which segments become one, the new checkpoint, and how many passes Kafka's cleaner may need."""
-    said = [f"{readable.counted(len(plan.segments), 'segment')} to {readable.counted(len(plan.groups), 'segment')}"]
+    cleaning_lines = [
+        f"{readable.counted(len(plan.segments), 'segment')} to {readable.counted(len(plan.groups), 'segment')}"
+    ]
     for group in plan.groups:
         bases = [str(segment.base_offset) for segment in group]
         if len(bases) > MOST_BASES:
             bases = [*bases[:3], f"… {len(bases) - 4:,} more …", bases[-1]]
         total_bytes = sum(segment.size_bytes for segment in group)
-        said.append(f"  {' + '.join(bases)} -> {group[0].base_offset}, from {readable.size(total_bytes)}")
+        cleaning_lines.append(f"  {' + '.join(bases)} -> {group[0].base_offset}, from {readable.size(total_bytes)}")
     checkpoint = "none" if plan.log.checkpoint_offset is None else plan.log.checkpoint_offset
-    said.append(f"checkpoint {checkpoint} -> {plan.first_uncleanable_offset}")
+    cleaning_lines.append(f"checkpoint {checkpoint} -> {plan.first_uncleanable_offset}")
     passes = kafka_passes_at_most(plan)
     if passes is not None and passes > 1:
         keys = keys_per_pass(plan.config)
-        said.append(f"one pass; Kafka's own cleaner, with a map of {keys:,} keys, may need up to {passes:,}")
-    return said
+        cleaning_lines.append(f"one pass; Kafka's own cleaner, with a map of {keys:,} keys, may need up to {passes:,}")
+    return cleaning_lines

@@ -30,8 +30,8 @@ def replica_parts(partitions: Sequence[ComparedPartition], *, print_data: bool) 
     for each in partitions:
         if each.findings:
             parts.append(Heading(name=each.name, detail=summary(each), tone=tone_of(each)))
-            for found in each.findings:
-                parts += _finding(found, print_data=print_data)
+            for explained in each.findings:
+                parts += _finding(explained, print_data=print_data)
             parts += _not_compared(each)
     return parts
 
@@ -75,12 +75,12 @@ def before_start_parts(actions: Sequence[PartitionAction], path: Path, *, is_com
         ),
         (Action.DECIDE, "must be decided on before the start, see above"),
     ):
-        those = [each for each in actions if each.action is action]
-        if those:
+        partitions = [each for each in actions if each.action is action]
+        if partitions:
             parts.append(
-                Heading(name=f"{counted(len(those), 'partition')} of {shown(path)}", detail=what, tone=Tone.BAD)
+                Heading(name=f"{counted(len(partitions), 'partition')} of {shown(path)}", detail=what, tone=Tone.BAD)
             )
-            parts.append(lines(*(each.command or each.partition for each in those), is_close=True))
+            parts.append(lines(*(each.command or each.partition for each in partitions), is_close=True))
     if not parts:
         parts.append(lines(f"{shown(path)}: {no_action_words(is_complete=is_complete)}", is_indented=False))
     return parts
@@ -114,15 +114,15 @@ def extent(partition: ComparedPartition) -> str:
     return ", ".join((*words, counted(partition.keys, "key")))
 
 
-def _finding(found: Explained, *, print_data: bool) -> Iterator[Part]:
-    finding = found.finding
-    where = some_of([readable.shown(path) for path in found.replicas])
+def _finding(explained: Explained, *, print_data: bool) -> Iterator[Part]:
+    finding = explained.finding
+    where = some_of([readable.shown(path) for path in explained.replicas])
     yield Heading(name=f"{finding.kind} ({finding.certainty})", detail=where, tone=Tone.BAD, is_close=False)
-    yield lines(f"{found.advice.why}.", f"{found.advice.do}", is_close=True)
-    if found.right is not None:
-        yield lines(f"right: {some_of([shown(path) for path in found.right])}", is_close=True)
-    if found.keys:
-        yield lines(f"keys: {some_of(named_keys(found, print_data=print_data))}", is_close=True)
+    yield lines(f"{explained.advice.why}.", f"{explained.advice.do}", is_close=True)
+    if explained.right is not None:
+        yield lines(f"right: {some_of([shown(path) for path in explained.right])}", is_close=True)
+    if explained.keys:
+        yield lines(f"keys: {some_of(named_keys(explained, print_data=print_data))}", is_close=True)
     elif finding.offsets:
         yield lines(f"offsets: {some_of(list(map(str, finding.offsets)))}", is_close=True)
 
@@ -132,9 +132,9 @@ def _not_compared(partition: ComparedPartition, *, name: str = "") -> Iterator[P
         yield lines(f"not compared: {name}{each}", is_close=number > 0)
 
 
-def named_keys(found: Explained, *, print_data: bool) -> list[str]:
+def named_keys(explained: Explained, *, print_data: bool) -> list[str]:
     """Return the keys of a finding, or their hashes, each with the offset of a record."""
-    return [f"{_key(key, print_data=print_data)} at offset {offset}" for offset, key in found.keys]
+    return [f"{_key(key, print_data=print_data)} at offset {offset}" for offset, key in explained.keys]
 
 
 def _key(key: bytes | None, *, print_data: bool) -> str:

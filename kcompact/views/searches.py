@@ -70,7 +70,7 @@ def _found(key: KeyOutcome) -> list[str]:
     where = [_where(hit) for hit in key.places[:_MOST_PLACES]]
     left = sum(key.hits.values()) - len(where)
     return [
-        f"{some_of(counts, at_most=None)}, in {counted(key.found.files, 'file')}",
+        f"{some_of(counts, at_most=None)}, in {counted(key.findings.files, 'file')}",
         *where,
         *([f"and {left:,} more"] if left else []),
     ]
@@ -131,26 +131,26 @@ def _topic_ids(partitions: Sequence[SearchedPartition], most: int | None) -> lis
     for each in partitions:
         if each.topic_ids:
             ids.setdefault(each.topic_partition.topic, {}).update(dict.fromkeys(each.topic_ids))
-    found = [f"{shown(topic)}: {', '.join(own)}" for topic, own in ids.items()]
-    left = len(found) - most if most else 0
-    return found if left <= 0 else [*found[:most], f"and {left:,} more topics; --json has all"]
+    topic_lines = [f"{shown(topic)}: {', '.join(own)}" for topic, own in ids.items()]
+    left = len(topic_lines) - most if most else 0
+    return topic_lines if left <= 0 else [*topic_lines[:most], f"and {left:,} more topics; --json has all"]
 
 
 def _replicas(partitions: Sequence[SearchedPartition]) -> list[str]:
     """Return how many replicas were searched: the partitions with all in one line, and those with some in one each."""
     complete = [each for each in partitions if each.is_complete]
     unknown = [each for each in partitions if each.is_complete is None]
-    found = [f"all of {counted(len(complete), 'partition')}"] if complete else []
+    replica_counts = [f"all of {counted(len(complete), 'partition')}"] if complete else []
     some = [each for each in partitions if each.is_complete is False]
-    found += [
+    replica_counts += [
         f"{len(each.searched)} of {len(each.replicas or ())} of {shown(each.topic_partition)}"
         for each in some[:_MOST_SHOWN]
     ]
     if len(some) > _MOST_SHOWN:
-        found.append(f"not all of {len(some) - _MOST_SHOWN:,} more partitions")
+        replica_counts.append(f"not all of {len(some) - _MOST_SHOWN:,} more partitions")
     if unknown:
-        found.append(f"unknown of {counted(len(unknown), 'partition')}: no cluster metadata names them")
-    return found
+        replica_counts.append(f"unknown of {counted(len(unknown), 'partition')}: no cluster metadata names them")
+    return replica_counts
 
 
 def _doubts(statement: Statement, most: int | None) -> Iterable[Part]:
@@ -179,11 +179,11 @@ def _by_broker_and_topic(statement: Statement, most: int | None) -> Table:
         around = next((brokers[each] for each in file.path.parents if each in brokers), None)
         broker = "" if around is None else str(around.node_id) if around.node_id is not None else shown(around.path)
         topics = (parsed.topic_partition.topic for each in file.path.parents if (parsed := parse_directory(each.name)))
-        found = sums.setdefault((broker, next(topics, "")), [0, 0, 0, 0])
+        counts = sums.setdefault((broker, next(topics, "")), [0, 0, 0, 0])
         for place, number in enumerate((1, file.size_bytes, file.records, bool(file.problem))):
-            found[place] += number
+            counts[place] += number
     columns = ("broker", "topic", "files", "bytes", "records", "in doubt")
-    rows = [(cell(broker or None), cell(topic or None), *map(cell, found)) for (broker, topic), found in sums.items()]
+    rows = [(cell(broker or None), cell(topic or None), *map(cell, counts)) for (broker, topic), counts in sums.items()]
     left = len(rows) - most if most else 0
     if left > 0:
         rows = [*rows[:most], (cell(f"and {left:,} more"), *(cell(None) for _ in columns[1:]))]

@@ -48,7 +48,7 @@ def facts_parts(plan: CleanPlan, entry: PlannedPartition) -> list[Part]:
 def log_scale(plan: CleanPlan) -> LogScale:
     """Return the runs of equal roles along the log with their bytes, in offset order."""
     runs = groupby(plan.log.segments, key=plan.role_of)
-    return LogScale(runs=tuple((role, sum(segment.size_bytes for segment in those)) for role, those in runs))
+    return LogScale(runs=tuple((role, sum(segment.size_bytes for segment in segments)) for role, segments in runs))
 
 
 def segments_section(plan: CleanPlan, contents: LogContents | None) -> Section:
@@ -88,8 +88,8 @@ def _totals(contents: LogContents | None) -> str:
     """Return the counts of the whole partition that are known and not zero."""
     if contents is None:
         return ""
-    found = {label: [getattr(each, name) for each in contents.segments] for name, label in _COUNTS.items()}
-    totals = {label: sum(counts) for label, counts in found.items() if None not in counts}
+    counts_by_label = {label: [getattr(each, name) for each in contents.segments] for name, label in _COUNTS.items()}
+    totals = {label: sum(counts) for label, counts in counts_by_label.items() if None not in counts}
     return ", ".join(f"{label}: {count:,}" for label, count in totals.items() if count)
 
 

@@ -44,8 +44,8 @@ def transactions_section(report: TransactionReport) -> Section:
 
 def _notable(report: TransactionReport) -> list[Transaction]:
     """Return the largest and the longest transactions that have ended, without repeats."""
-    found = {each.marker_offset: each for each in (*report.largest[:3], *report.longest[:3])}
-    return [found[offset] for offset in sorted(found, key=lambda offset: offset or 0)]
+    transactions_by_offset = {each.marker_offset: each for each in (*report.largest[:3], *report.longest[:3])}
+    return [transactions_by_offset[offset] for offset in sorted(transactions_by_offset, key=lambda offset: offset or 0)]
 
 
 def _facts(report: TransactionReport) -> Iterator[tuple[str, str]]:
@@ -75,8 +75,8 @@ def _facts(report: TransactionReport) -> Iterator[tuple[str, str]]:
 def _total(totals: TransactionTotals) -> str:
     if not totals.transactions:
         return "0"
-    found = f"{totals.transactions:,}: {counted(totals.records, 'record')}, {size(totals.size_bytes)}"
-    return found + (f", the longest took {readable.duration(totals.longest_ms)}" if totals.longest_ms else "")
+    amounts = f"{totals.transactions:,}: {counted(totals.records, 'record')}, {size(totals.size_bytes)}"
+    return amounts + (f", the longest took {readable.duration(totals.longest_ms)}" if totals.longest_ms else "")
 
 
 def _stable(report: TransactionReport) -> str:

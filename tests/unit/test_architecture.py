@@ -456,6 +456,23 @@ def test_no_two_classes_have_the_same_name() -> None:
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
+def test_no_value_is_named_by_a_word_that_says_nothing() -> None:
+    named = {
+        f"{module_of(path)}: {name}"
+        for path in SOURCES
+        for node in nodes_of(path)
+        for name in (
+            [node.id]
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            else [node.arg]
+            if isinstance(node, ast.arg)
+            else []
+        )
+        if name in {"found", "beside", "those", "said"}
+    }
+    assert named == {"plan.walk: found"}  # `Answer.found`
+
+
 def test_no_module_is_named_for_nothing() -> None:
     names = {part for path in SOURCES for part in module_of(path).split(".")}
     assert not names & {"util", "utils", "helpers", "common", "misc", "manager", "data", "info"}

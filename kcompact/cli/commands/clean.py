@@ -123,7 +123,7 @@ def command(
         stop_request() as stop,
         begin_round(paths, plan_options, clean_options, engine, uninterrupted=stop.deferred) as round_,
     ):
-        beside = left_out(paths, plan_options.selection)
+        left_out_directories = left_out(paths, plan_options.selection)
         printer = None if as_json or is_quiet else Printer(verbose=is_verbose)
         ask = ask or bool(consent.missing_log_dirs(round_.outcomes))
         asks = consent.is_needed(round_.outcomes, clean_options, assume_yes=yes, must_ask=ask, as_json=as_json)
@@ -133,11 +133,11 @@ def command(
         else:
             with stop.deferred():  # A signal must not interrupt the start halfway.
                 round_.begin_engine()
-        if refused := _refused(round_, clean_options, beside, printer, asks=asks, must_ask=ask):
+        if refused := _refused(round_, clean_options, left_out_directories, printer, asks=asks, must_ask=ask):
             return refused
         result = _cleaned(round_, stop, is_quiet=is_quiet, only_bars=as_json)
         if as_json:
-            lost = delivered(lambda: _print_json(result, beside, plan_options))
+            lost = delivered(lambda: _print_json(result, left_out_directories, plan_options))
         else:
             lost = delivered(lambda: _show_result(result, clean_options, printer))
         _complain_of(result)
@@ -159,7 +159,7 @@ def _with_journal(options: CleanOptions) -> CleanOptions:
 def _refused(
     round_: Round,
     options: CleanOptions,
-    beside: Sequence[LeftOut],
+    left_out_directories: Sequence[LeftOut],
     printer: Printer | None,
     *,
     asks: bool,
@@ -171,7 +171,7 @@ def _refused(
     unchanged = "nothing was cleaned" if any(each.recovered for each in round_.outcomes) else "nothing was changed"
     try:
         # The report of a copy says itself what is not copied.
-        consent.show(round_.outcomes, options, beside if options.output is None else (), printer)
+        consent.show(round_.outcomes, options, left_out_directories if options.output is None else (), printer)
     except (BrokenPipeError, StorageError) as problem:
         why = problem if isinstance(problem, StorageError) else f"{streams.OUTPUT} was closed"
         streams.tell(f"{unchanged}: {why}")
@@ -216,13 +216,18 @@ def _tell_notes(round_: Round, *, without_doubts: bool, is_quiet: bool) -> None:
         streams.tell(str(round_.engine))
 
 
-def _print_json(result: RoundResult, beside: Sequence[LeftOut], options: PlanOptions) -> None:
+def _print_json(result: RoundResult, left_out_directories: Sequence[LeftOut], options: PlanOptions) -> None:
     from kcompact.cli.json.clean import CLEAN, WITH_OUTPUT
     from kcompact.cli.json.partitions import WITH_REPLICA
 
     given = set() if result.copied is None else {WITH_OUTPUT}
     given |= {WITH_REPLICA} if options.replicas else set()
-    content = {"notes": result.notes, "partitions": result.partitions, "left_out": beside, "copy": result.copied}
+    content = {
+        "notes": result.notes,
+        "partitions": result.partitions,
+        "left_out": left_out_directories,
+        "copy": result.copied,
+    }
     streams.echo(CLEAN.text(given, now_ms=options.now_ms, **content))
 
 
@@ -234,12 +239,12 @@ def _show_result(result: RoundResult, options: CleanOptions, printer: Printer | 
     from kcompact.cli.output.next_command import show_next
     from kcompact.views.outcome import copy_parts, outcome_parts
 
-    found = outcome_parts(result, printer.space, is_dry_run=options.dry_run)
+    parts = outcome_parts(result, printer.space, is_dry_run=options.dry_run)
     if result.copied is not None:
-        found += copy_parts(result.copied)
-    if found:
+        parts += copy_parts(result.copied)
+    if parts:
         printer.line()
-        printer.parts(found)
+        printer.parts(parts)
     if options.dry_run and result.cleaned and result.exit_code == 0 and not running_notes(result.partitions):
         show_next(command_after(typed_arguments(), "clean", without=["--dry-run"]), printer)
 

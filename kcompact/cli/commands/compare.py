@@ -220,8 +220,8 @@ def _compare_one(
     from kcompact.log.unchanged_reading import read_unchanged
     from kcompact.questions.compare.answer import compare_partition
 
-    found = [log_dirs.despite_damage(directory) for _, directory in paired.replicas]
-    around, problems = [log_dir for log_dir, _ in found], [problem for _, problem in found]
+    log_dirs_and_damage = [log_dirs.despite_damage(directory) for _, directory in paired.replicas]
+    around, problems = [log_dir for log_dir, _ in log_dirs_and_damage], [problem for _, problem in log_dirs_and_damage]
 
     def read(number: int, now: tuple[LogDir, ...]) -> ComparedPartition:
         """Compare with the log directories of the first replicas as of `now`."""

@@ -50,16 +50,16 @@ def command(
     from kcompact.exit_codes import gravest_exit_code
 
     state = kernels.state()
-    found = examine(paths, plan_options, reads_all=reads_all, memory_bytes=options.batch_memory(memory_bytes))
-    content = {"now_ms": plan_options.now_ms, "verified": reads_all, "findings": found, "kernels": state}
+    findings = examine(paths, plan_options, reads_all=reads_all, memory_bytes=options.batch_memory(memory_bytes))
+    content = {"now_ms": plan_options.now_ms, "verified": reads_all, "findings": findings, "kernels": state}
 
     def show(printer: Printer) -> None:
         from kcompact.views.findings import findings_parts
 
         has_all = examines_all(paths, plan_options)
-        printer.parts(findings_parts(found, printer.space, is_quiet=is_quiet, has_all=has_all))
+        printer.parts(findings_parts(findings, printer.space, is_quiet=is_quiet, has_all=has_all))
         if not is_quiet:
             printer.line(f"kernels: {state}")
 
     lost = deliver(DOCTOR, lambda: content, show, as_json=as_json, verbose=is_verbose)
-    return lost or gravest_exit_code(finding.code.exit_code for finding in found if finding.stops)
+    return lost or gravest_exit_code(finding.code.exit_code for finding in findings if finding.stops)

@@ -58,5 +58,5 @@ def with_gaps(memory_bytes: int, answer: Answer[Any], log_dir: LogDir) -> Answer
     assert plan is not None
     assert headers.found is not None
     with bar_of(answer.directory, plan.log.size_bytes) as advance:
-        found = log_gaps(plan, contents=headers.found.contents, memory_bytes=memory_bytes, advance=advance)
-    return replace(answer, found=found, error=headers.error or found.damage)
+        gaps = log_gaps(plan, contents=headers.found.contents, memory_bytes=memory_bytes, advance=advance)
+    return replace(answer, found=gaps, error=headers.error or gaps.damage)

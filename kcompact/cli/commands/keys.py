@@ -97,7 +97,7 @@ def command(
         show=lambda _, printer: show_keys(topics, older_than_ms, printer, print_data=print_data),
         content=lambda _: {"topics": topics},
         given={WITH_PRINT_DATA} if print_data else set(),
-        doubts=lambda found, options: [*running_notes(found), *time_notes(found, options)],
+        doubts=lambda partitions, options: [*running_notes(partitions), *time_notes(partitions, options)],
         complains_of_all=True,
     )
     return ask(question, paths, plan_options, as_json=as_json)
@@ -134,16 +134,16 @@ def _by_topic(directories: Sequence[Path]) -> list[tuple[str, list[Path]]]:
     """Return the directories by topic. Copies of a partition are of different brokers, so they are not together."""
     from kcompact.format.names import parse_directory
 
-    found: dict[tuple[str, int], dict[int, Path]] = {}
+    directories_by_topic: dict[tuple[str, int], dict[int, Path]] = {}
     for directory in directories:
         parsed = parse_directory(directory.name)
         topic = parsed.topic_partition.topic if parsed else directory.name
         partition = parsed.topic_partition.partition if parsed else 0
         copy = 0
-        while partition in found.setdefault((topic, copy), {}):
+        while partition in directories_by_topic.setdefault((topic, copy), {}):
             copy += 1
-        found[topic, copy][partition] = directory
-    return [(topic, list(own.values())) for (topic, _), own in found.items() if own]
+        directories_by_topic[topic, copy][partition] = directory
+    return [(topic, list(own.values())) for (topic, _), own in directories_by_topic.items() if own]
 
 
 def _running(directories: Sequence[Path]) -> LogDir | None:

@@ -117,15 +117,15 @@ def _with_held_back(planned: Sequence[Answer[PlanDetails]]) -> tuple[list[Answer
     from kcompact.clean.held_back import held_back_at_most
     from kcompact.plan.walk import noted
 
-    found, counts = [], {}
+    partitions, counts = [], {}
     for entry in planned:
         plan = entry.plan
         with suppress(KcompactError, OSError):  # Other commands report it.
             if plan is not None and plan.eligible and plan.lagging_replicas:
                 held_back = counts[entry.directory] = held_back_at_most(plan)
                 plan = noted(plan, [held_back.note(RemarkCode.HELD_BACK_AT_MOST, plan)])
-        found.append(replace(entry, plan=plan))
-    return found, counts
+        partitions.append(replace(entry, plan=plan))
+    return partitions, counts
 
 
 def _comparisons(
@@ -141,8 +141,8 @@ def _comparisons(
 
     of_topics = [each if each.topic or is_broker_name(each.name) else replace(each, topic="*") for each in compared]
     changed = replace(options, overrides=(*options.overrides, *of_topics))
-    found = [(entry.directory, entry.plan) for entry in planned if entry.plan is not None]
-    plans = {directory: plan for directory, plan in found if not plan.log.is_cluster_metadata}
+    directories_and_plans = [(entry.directory, entry.plan) for entry in planned if entry.plan is not None]
+    plans = {directory: plan for directory, plan in directories_and_plans if not plan.log.is_cluster_metadata}
     configs = changed.configs_of(list(plans))
     return {directory: compare(plan, configs[directory].config) for directory, plan in plans.items()}
 
@@ -185,15 +185,15 @@ def _show(
 
     if not answers:
         return
-    beside = left_out(paths, plan_options.selection)
+    left_out_directories = left_out(paths, plan_options.selection)
     if is_quiet and not compared:
         printer.parts(totals_parts(answers))
     elif explains and not is_quiet:
         from kcompact.views.explanations import explanations_parts
 
-        printer.parts(explanations_parts(answers, _explanations(answers), printer.space, left_out=beside))
+        printer.parts(explanations_parts(answers, _explanations(answers), printer.space, left_out=left_out_directories))
     elif not compared:
-        printer.parts(plans_parts(answers, printer.space, left_out=beside))
+        printer.parts(plans_parts(answers, printer.space, left_out=left_out_directories))
     if compared:
         from kcompact.views.comparison import comparison_parts
 

@@ -196,17 +196,17 @@ def _commands(facts: Sequence[Answer[PartitionFacts]]) -> list[str]:
     from kcompact.report.reading import facts_of
 
     command, *arguments = _shared_arguments(typed_arguments())
-    found = []
+    commands = []
     if any(isinstance(each.error, CorruptDataError) for each in facts):
-        found.append(command_after([command, *arguments], "verify", without=["--unclean"]))
+        commands.append(command_after([command, *arguments], "verify", without=["--unclean"]))
     if not running_notes(facts):
         if any(each.is_eligible for each in facts):
-            found.append(command_after([command, "--dry-run", *arguments], "clean"))
-            found.append(command_after([command, *arguments], "clean"))
+            commands.append(command_after([command, "--dry-run", *arguments], "clean"))
+            commands.append(command_after([command, *arguments], "clean"))
         elif any((dry_run := facts_of(each).dry_run) and dry_run.result is not None for each in facts):
-            found.append(command_after([command, "--force", "--dry-run", *arguments], "clean"))
-    found.append(command_after([command, *arguments], "plan"))
-    return found
+            commands.append(command_after([command, "--force", "--dry-run", *arguments], "clean"))
+    commands.append(command_after([command, *arguments], "plan"))
+    return commands
 
 
 def _shared_arguments(arguments: Sequence[str]) -> list[str]:

@@ -96,11 +96,11 @@ def _entry(
     except KcompactError as problem:
         return Answer(directory=directory, error=problem)
     status = "nothing-to-do" if verified.is_done else "restorable" if only_check else "restored"
-    found = Restored(
+    restored = Restored(
         status=f"{status}-in-part" if verified.left_out else status,
         files=sum(len(group.old) for group in verified.groups),
         size_bytes=verified.size_bytes,
         checkpoint=verified.checkpoint_offset,
         not_restored=tuple(group.base_offset for group in verified.left_out),
     )
-    return Answer(directory=directory, found=found, error=verified.moved_on)
+    return Answer(directory=directory, found=restored, error=verified.moved_on)

@@ -56,5 +56,5 @@ def with_transactions(memory_bytes: int, answer: Answer[Any], log_dir: LogDir) -
     plan = headers.plan
     assert plan is not None
     with bar_of(answer.directory, plan.log.size_bytes) as advance:
-        found = log_transaction_report(plan, memory_bytes=memory_bytes, advance=advance)
-    return replace(answer, found=found, error=headers.error or found.damage)
+        report = log_transaction_report(plan, memory_bytes=memory_bytes, advance=advance)
+    return replace(answer, found=report, error=headers.error or report.damage)

@@ -179,7 +179,7 @@ class Shape(ValueKind):
 
     def of(self, value: Any, given: Given = frozenset()) -> dict[str, Any]:
         """Return the object that describes a value."""
-        found: dict[str, Any] = {}
+        json_object: dict[str, Any] = {}
         for name, read, write, condition in self._parts:
             if condition and condition not in given:
                 continue
@@ -187,10 +187,10 @@ class Shape(ValueKind):
             if each is not None and write is not None:
                 each = write(each, given)
             if name:
-                found[name] = each
+                json_object[name] = each
             else:
-                found |= each
-        return found
+                json_object |= each
+        return json_object
 
     def within(self, part: str | Callable[[Any], Any], *, or_null: bool = False) -> Shape:
         """Return the same fields, read from a part of a value; with `or_null` all are null if the part is None."""

@@ -87,9 +87,9 @@ class InspectedSegment(NamedTuple):
     contents: SegmentContents | None
 
 
-def counted(found: InspectedSegment | FileEntry) -> SegmentContents | None:
+def counted(segment: InspectedSegment | FileEntry) -> SegmentContents | None:
     """Return the counts of a segment, None if it begins with damage, or if nothing was counted."""
-    contents = found.contents
+    contents = segment.contents
     return None if contents is None or (contents.damage is not None and not contents.batches) else contents
 
 
@@ -100,8 +100,10 @@ def _segments(answer: Answer[Inspected]) -> list[InspectedSegment] | None:
     segments = planned_segments(answer)
     if segments is None:
         return None
-    found: Sequence[SegmentContents | None] = answer.found.contents.segments if answer.found else [None] * len(segments)
-    return [InspectedSegment(each, contents) for each, contents in zip(segments, found, strict=True)]
+    contents_of_segments: Sequence[SegmentContents | None] = (
+        answer.found.contents.segments if answer.found else [None] * len(segments)
+    )
+    return [InspectedSegment(each, contents) for each, contents in zip(segments, contents_of_segments, strict=True)]
 
 
 INSPECTED = Shape(

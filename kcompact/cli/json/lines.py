@@ -36,15 +36,15 @@ KINDS = {
 
 def _fields(table: Mapping[str, RecordField], *names: str) -> list[Field]:
     """Return fields of the table under the names of `kafka-dump-log.sh`."""
-    found = []
+    fields = []
     for field in (table[name] for name in names):
         kind = KINDS.get(field.type, INTEGER)
-        found.append(
+        fields.append(
             Field(field.dumped, nullable(kind), f"{field.meaning}; null without one")
             if field.given_by
             else Field(field.dumped, kind, field.meaning)
         )
-    return found
+    return fields
 
 
 TIMES = (

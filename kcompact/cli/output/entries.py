@@ -182,10 +182,10 @@ def show_recovery(entries: Sequence[Answer[RecoveryReport]], removed: Sequence[P
         whole=("status",),
     )
     paths = [readable.relative_to_here(readable.safe(str(path))) for path in removed]
-    said = [f"removed what a killed run had left: {path}" for path in paths]
+    closing_lines = [f"removed what a killed run had left: {path}" for path in paths]
     if len(shown) < len(listed):
-        said.append(by_status(sorted(map(status_of, entries), key=lambda status: status == nothing)))
-    printer.parts([*([table] if shown else []), lines(*said, is_close=True, is_indented=False)])
+        closing_lines.append(by_status(sorted(map(status_of, entries), key=lambda status: status == nothing)))
+    printer.parts([*([table] if shown else []), lines(*closing_lines, is_close=True, is_indented=False)])
 
 
 def _status(entry: Answer[RecoveryReport] | Answer[Restored]) -> Cell:

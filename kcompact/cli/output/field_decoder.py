@@ -111,11 +111,11 @@ class FieldDecoder:
 
     def notes(self) -> list[Note]:
         """Return a note for the keys and one for the values that could not be decoded."""
-        found = []
+        decoding_notes = []
         for field, noun in (("key", "key"), ("payload", "value")):
             count = self.failed[field]
             if count:
-                found.append(
+                decoding_notes.append(
                     Note.of(
                         RemarkCode.FIELD_NOT_DECODED,
                         fields=counted(count, noun),
@@ -124,7 +124,7 @@ class FieldDecoder:
                         first=self._first[field],
                     )
                 )
-        return found
+        return decoding_notes
 
     def _field(self, field: str, data: bytes | None, offset: int) -> dict[str, Any]:
         if data is None or self.names[field] is None:

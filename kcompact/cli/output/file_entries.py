@@ -101,8 +101,8 @@ def _entries(kind: str, data: bytes, base: int, file: str) -> Iterable[Any]:
     """Return the entries as values that `cli.json.files` describes."""
     match kind:
         case "index":
-            found = index.parse_offset_index(data, base_offset=base, file=file)
-            return ((base + relative, position) for relative, position in found)
+            positions = index.parse_offset_index(data, base_offset=base, file=file)
+            return ((base + relative, position) for relative, position in positions)
         case "timeindex":
             times = index.parse_time_index(data, base_offset=base, file=file)
             return ((timestamp, base + relative) for timestamp, relative in times)

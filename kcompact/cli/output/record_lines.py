@@ -181,7 +181,7 @@ def _field_kinds(data: Bytes, rows: Column, starts: Column, sizes: Column, *, is
 
 def _defined(form: LineForm, run: RecordRun, rows: Column, is_batch: Mask, first: int, end: int) -> Iterator[bytes]:
     """Yield some lines as the definition writes them."""
-    found, headers = [], dict[int, tuple[Header, int]]()
+    lines, headers = [], dict[int, tuple[Header, int]]()
     try:
         for row, of_batch in zip(rows[first:end].tolist(), is_batch[first:end].tolist(), strict=True):
             number = row if of_batch else int(run.batch[row])
@@ -189,13 +189,13 @@ def _defined(form: LineForm, run: RecordRun, rows: Column, is_batch: Mask, first
                 headers[number] = run.header(number)
             header, position = headers[number]
             if of_batch:
-                found.append(form.batch_line(header, position, is_valid=True))
+                lines.append(form.batch_line(header, position, is_valid=True))
             else:
-                found.append(form.record_line(header, position, run.record(row)))
+                lines.append(form.record_line(header, position, run.record(row)))
     except CorruptBatchError:
-        yield encoded("".join(found))
+        yield encoded("".join(lines))
         raise
-    yield encoded("".join(found))
+    yield encoded("".join(lines))
 
 
 def _lines(run: RecordRun, chosen: Mask | None, *, with_batches: bool) -> tuple[Column, Mask]:
@@ -298,13 +298,13 @@ def _with_placeholders(fields: Mapping[str, Any], values: tuple[str, ...], first
 
     `first_value` is the number of the first of the `values`.
     """
-    found = dict(fields)
+    placeholder_fields = dict(fields)
     for name, value in fields.items():
         if name in _CONTENT and value is not None:
-            found[name] = str(_PLACEHOLDER + first_value + values.index(_CONTENT[name][0]))
+            placeholder_fields[name] = str(_PLACEHOLDER + first_value + values.index(_CONTENT[name][0]))
         elif type(value) is int:
-            found[name] = _PLACEHOLDER + first_value + values.index("time" if name in _TIMES else name)
-    return found
+            placeholder_fields[name] = _PLACEHOLDER + first_value + values.index("time" if name in _TIMES else name)
+    return placeholder_fields
 
 
 def _cut(

@@ -235,12 +235,12 @@ def _column(decoder: FieldDecoder, field: str, values: Sequence[object]) -> Extr
 def _decoded(run: RecordRun, rows: Sequence[int], decoder: FieldDecoder | None) -> list[Extra]:
     if decoder is None:
         return []
-    found = []
+    columns = []
     for field in _fields(decoder):
         read = run.key if field == "key" else run.value
         values = [_decoded_value(decoder, field, read(row), int(run.offset[row])) for row in rows]
-        found.append(_column(decoder, field, values))
-    return found
+        columns.append(_column(decoder, field, values))
+    return columns
 
 
 def _decoded_value(decoder: FieldDecoder, field: str, data: bytes | None, offset: int) -> object:

@@ -56,10 +56,10 @@ class Identity:
 
 def certificates_in(text: str) -> str:
     """Return the certificates of a PEM text, each in the layout that OpenSSL reads. Raises ValueError without one."""
-    found = [_entry("CERTIFICATE", each) for each in _PEM.finditer(text) if each["kind"] == "CERTIFICATE"]
-    if not found:
+    certificates = [_entry("CERTIFICATE", each) for each in _PEM.finditer(text) if each["kind"] == "CERTIFICATE"]
+    if not certificates:
         raise ValueError("has no certificate in PEM")
-    return "".join(found)
+    return "".join(certificates)
 
 
 def identity_in(key_text: str, chain_text: str, *, password: str | None) -> Identity:
@@ -73,8 +73,8 @@ def identity_in(key_text: str, chain_text: str, *, password: str | None) -> Iden
     return Identity(pem=_entry(label, keys[0]) + certificates_in(chain_text), password=password)
 
 
-def _entry(label: str, found: re.Match[str]) -> str:
-    lines = textwrap.wrap("".join(found["base64"].split()), 64)
+def _entry(label: str, pem_match: re.Match[str]) -> str:
+    lines = textwrap.wrap("".join(pem_match["base64"].split()), 64)
     return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])
 
 
@@ -86,8 +86,8 @@ def read_trust(file: Path, *, password: str | None, name: str) -> str:
     data = _read(file, name=name)
     try:
         if data.startswith(_JKS_MAGIC):
-            found = jks_certificates(data, password=password)
-            text = "".join(map(ssl.DER_cert_to_PEM_cert, found))
+            der_certificates = jks_certificates(data, password=password)
+            text = "".join(map(ssl.DER_cert_to_PEM_cert, der_certificates))
         elif _is_pem(data):
             text = data.decode("utf-8", "replace")
         else:
@@ -159,8 +159,8 @@ def _without_library(file: Path, *, is_key_store: bool) -> ConfigError:
 
 
 def _certificates_of(store: PKCS12KeyAndCertificates) -> str:
-    found = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
-    return "".join(map(_pem, found))
+    certificates = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
+    return "".join(map(_pem, certificates))
 
 
 def _identity_of(store: PKCS12KeyAndCertificates) -> Identity:
@@ -213,19 +213,19 @@ def _entries(reader: _JksReader) -> list[bytes]:
     _, version, count = reader.unpack(">4sii")
     if version not in (1, 2):
         raise ValueError(f"the version {version} of the format is unknown")
-    found = []
+    certificates = []
     for _ in range(count):
         (kind,) = reader.unpack(">i")
         reader.block(">H")  # The alias.
         reader.unpack(">q")
         if kind == _JKS_KEY:
             reader.block()
-            found += [reader.certificate(version) for _ in range(reader.unpack(">i")[0])][:1]
+            certificates += [reader.certificate(version) for _ in range(reader.unpack(">i")[0])][:1]
         elif kind == _JKS_CERTIFICATE:
-            found.append(reader.certificate(version))
+            certificates.append(reader.certificate(version))
         else:
             raise ValueError(f"an entry has the unknown kind {kind}")
-    return found
+    return certificates
 
 
 class _JksReader:

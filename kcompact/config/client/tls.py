@@ -211,19 +211,19 @@ def certificate_problem(error: ssl.SSLCertVerificationError, address: str) -> tu
 def handshake_problem(error: ssl.SSLError, *, has_certificate: bool) -> tuple[str, str]:
     """Return why the listener refuses the TLS connection, and what to set. `has_certificate`: the client has one."""
     reason = (error.reason or str(error)).upper()
-    said = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
+    alert = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
     if "PROTOCOL_VERSION" in reason:
-        problem = f"the listener and the client have no version of TLS in common ({said})"
+        problem = f"the listener and the client have no version of TLS in common ({alert})"
         return problem, "kcompact has TLSv1.2 and TLSv1.3, or what ssl.enabled.protocols leaves of them."
     if not has_certificate and any(word in reason for word in ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE")):
         return "the listener requires a certificate of the client", (
             "Set ssl.keystore.location, with ssl.keystore.password or ssl.key.password."
         )
     if has_certificate and any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA")):
-        return f"the listener refuses the client's certificate ({said})", (
+        return f"the listener refuses the client's certificate ({alert})", (
             "ssl.keystore.location must have a valid one of an authority that the broker trusts."
         )
-    return f"the listener refuses the TLS connection ({said})", (
+    return f"the listener refuses the TLS connection ({alert})", (
         "Compare ssl.cipher.suites and ssl.enabled.protocols with the broker's"
         + ("." if has_certificate else ", and set ssl.keystore.location if it requires a client's certificate.")
     )

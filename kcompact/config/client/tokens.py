@@ -106,8 +106,10 @@ def _endpoint(url: str, settings: Mapping[str, str], options: Mapping[str, str],
     """Return a function that asks a token endpoint. Rules: HttpJwtRetriever, ClientSecretRequestFormatter; RFC 6749."""
 
     def value(name: str, option: str) -> str:
-        found = settings.get(name, options.get(option, "")).strip()
-        return quote_plus(found) if settings.get("sasl.oauthbearer.header.urlencode", "").lower() == "true" else found
+        setting = settings.get(name, options.get(option, "")).strip()
+        return (
+            quote_plus(setting) if settings.get("sasl.oauthbearer.header.urlencode", "").lower() == "true" else setting
+        )
 
     client, secret = value(f"{_CLIENT}.id", "clientId"), value(f"{_CLIENT}.secret", "clientSecret")
     scope = value("sasl.oauthbearer.scope", "scope")
@@ -148,8 +150,8 @@ def _post(url: str, body: str, authorization: str, context: ssl.SSLContext | Non
     }
     opener = request.build_opener(request.ProxyHandler({}), request.HTTPSHandler(context=context), NoRedirect)
     with opener.open(request.Request(url, body.encode(), headers), timeout=timeout_s) as response:
-        found: bytes = response.read(_MAX_ANSWER_BYTES)
-        return found
+        answer: bytes = response.read(_MAX_ANSWER_BYTES)
+        return answer
 
 
 def _refused(url: str, problem: OSError) -> ClusterUnreachableError:
@@ -182,8 +184,8 @@ def _token_in(url: str, answer: bytes) -> str:
         document = json.loads(answer)
     except (ValueError, RecursionError):
         document = None
-    found = [document.get(name) for name in ("access_token", "id_token")] if isinstance(document, dict) else []
-    token = next((each.strip() for each in found if isinstance(each, str) and each.strip()), "")
+    candidates = [document.get(name) for name in ("access_token", "id_token")] if isinstance(document, dict) else []
+    token = next((each.strip() for each in candidates if isinstance(each, str) and each.strip()), "")
     if not _is_token(token):
         problem = "the token endpoint's answer has no access_token"
         raise ClusterUnreachableError(address=_without_user(url), problem=problem, hint=f"Check {_ENDPOINT}.")

@@ -188,8 +188,8 @@ class OnSpark:
             if number:
                 self.progress.begin(stage, whole.size_bytes)
             self.progress.advance(whole.size_bytes)
-        found: Result = result
-        return found
+        outcome: Result = result
+        return outcome
 
     def _is_small(self, job: ScanJob, tasks: Sequence[Sequence[Split]]) -> bool:
         """Return whether a scan can be one task: it has no limit and needs no more memory than a task's part."""

@@ -54,10 +54,10 @@ def _first_usable(candidates: tuple[tuple[Path, str], ...]) -> Path:
         if problem is None:
             return java
         unusable.append(f"{java} ({source}) {problem}")
-    found = f"but {', '.join(unusable)}" if unusable else "and none was found"
+    summary = f"but {', '.join(unusable)}" if unusable else "and none was found"
     raise RefusedError(
         path="java",
-        problem=f"Spark needs Java {MIN_JAVA} or newer, {found}; install one, {worded('use --engine in-process')}, "
+        problem=f"Spark needs Java {MIN_JAVA} or newer, {summary}; install one, {worded('use --engine in-process')}, "
         f"or {how_to_add('jre')}",
     )
 
@@ -75,10 +75,10 @@ def _problem_of(java: Path) -> str | None:
     first_line = next((line.strip()[:200] for line in output.splitlines() if line.strip()), "no output")
     if code > 0:
         return f"fails `java -version` with exit code {code}: {first_line}"
-    found = re.search(r'version "(?:1\.)?(\d{1,4})', output)
-    if found is None:
+    version_match = re.search(r'version "(?:1\.)?(\d{1,4})', output)
+    if version_match is None:
         return f"prints no version at `java -version`: {first_line}"
-    return None if int(found[1]) >= MIN_JAVA else f"is Java {found[1]}"
+    return None if int(version_match[1]) >= MIN_JAVA else f"is Java {version_match[1]}"
 
 
 def _version_output(java: Path) -> tuple[int, str]:

@@ -80,7 +80,7 @@ def cause(problem: Py4JJavaError) -> str:
 def plain(line: str) -> str:
     """Return a line without names of packages, names of general exceptions, and Spark's error codes."""
     line = _THREAD.sub("", line)
-    line = _CLASS.sub(lambda found: "" if found[1] in _SAY_NOTHING and found[2] else found[1] + found[2], line)
+    line = _CLASS.sub(lambda match: "" if match[1] in _SAY_NOTHING and match[2] else match[1] + match[2], line)
     line = _CODES.sub("", line).strip()
     for pattern, words in _WORDS:
         line = pattern.sub(words, line)

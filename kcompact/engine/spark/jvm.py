@@ -316,13 +316,13 @@ def spark_home() -> Path:
 
 
 def _directory_of(package: str) -> Path:
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise RefusedError(
             path="Spark",
             problem=f"{package} is not installed; {worded('use --engine in-process')}, or {how_to_add('spark')}",
         )
-    return Path(found.submodule_search_locations[0]).resolve()
+    return Path(spec.submodule_search_locations[0]).resolve()
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -347,11 +347,11 @@ def heap(settings: Mapping[str, str]) -> str:
     Spark reads a number without a unit as MiB, and accepts `gb` for `g`. Source: JavaUtils.byteStringAs.
     """
     text = settings["spark.driver.memory"].strip().lower()
-    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text)
-    if found is None:
+    size_match = re.fullmatch(r"(\d+)([kmgt]?)b?", text)
+    if size_match is None:
         raise ConfigError(
             path="spark.driver.memory",
             problem=f"{text!r} is not a size",
             hint="Write a number and a unit, such as 512m or 4g.",
         )
-    return found[1] + (found[2] or "m")
+    return size_match[1] + (size_match[2] or "m")

@@ -57,9 +57,9 @@ def standalone_addresses(master: str) -> list[tuple[str, int]]:
     scheme, _, listed = master.partition("://")
     if scheme != "spark":
         return []
-    found = [_ADDRESS.fullmatch(address) for address in listed.split(",")]
-    addresses = [(match[1].strip("[]"), int(match[2])) for match in found if match is not None]
-    return addresses if len(addresses) == len(found) and all(0 < port < 1 << 16 for _, port in addresses) else []
+    matches = [_ADDRESS.fullmatch(address) for address in listed.split(",")]
+    addresses = [(match[1].strip("[]"), int(match[2])) for match in matches if match is not None]
+    return addresses if len(addresses) == len(matches) and all(0 < port < 1 << 16 for _, port in addresses) else []
 
 
 def is_local(master: str) -> bool:
@@ -68,8 +68,8 @@ def is_local(master: str) -> bool:
 
 
 def _has_valid_counts(master: str) -> bool:
-    found = next(filter(None, (pattern.fullmatch(master) for pattern in _NUMBERED)), None)
-    return found is not None and all(0 < int(count) <= MAX_INT for count in found.groups() if count is not None)
+    match = next(filter(None, (pattern.fullmatch(master) for pattern in _NUMBERED)), None)
+    return match is not None and all(0 < int(count) <= MAX_INT for count in match.groups() if count is not None)
 
 
 def check_prerequisites(master: str, conf: Mapping[str, str]) -> Path:

@@ -115,8 +115,8 @@ def sweep_scratch(parent: Path | None = None) -> tuple[Path, ...]:
     """
     removed = []
     with contextlib.suppress(OSError, RefusedError), os.scandir(parent or temporary_directory()) as entries:
-        found = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
-        for directory in sorted(found):
+        directories = [Path(entry.path) for entry in entries if entry.name.startswith(PREFIX)]
+        for directory in sorted(directories):
             with contextlib.suppress(OSError):
                 _remove_if_ownerless(directory)
                 if not directory.exists():

@@ -40,11 +40,11 @@ def check_workers(sc: SparkContext, *, path: str, needs_arrow: bool = False) -> 
     if not needs_arrow and not is_local(sc.master):
         return
     python, names = sc.pythonExec, ("kcompact", "pyarrow") if needs_arrow else ("kcompact",)
-    found = shutil.which(python)
-    if found is None:
+    executable = shutil.which(python)
+    if executable is None:
         return  # Spark's own message names it.
-    missing = _missing_here(names) if found == sys.executable else _missing(found, names, _import_path(sc))
-    named = python if python == found else f"{python} ({found})"
+    missing = _missing_here(names) if executable == sys.executable else _missing(executable, names, _import_path(sc))
+    named = python if python == executable else f"{python} ({executable})"
     if "kcompact" in missing:
         raise UnsupportedError(
             path=path,

@@ -74,8 +74,8 @@ def _decompressor() -> zstandard.ZstdDecompressor:
 
     if not hasattr(_thread_local, "decompressor"):
         _thread_local.decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-    found: zstandard.ZstdDecompressor = _thread_local.decompressor
-    return found
+    decompressor: zstandard.ZstdDecompressor = _thread_local.decompressor
+    return decompressor
 
 
 def _frame_end(source: memoryview, start: int) -> int:

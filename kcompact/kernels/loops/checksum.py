@@ -74,8 +74,8 @@ def _lanes(lane_bytes: int) -> Any:
     @loop
     def after_lane(crc):
         """Return the checksum continued with the zero bytes of one lane."""
-        found = shift[0, crc & byte] ^ shift[1, crc >> np.uint64(8) & byte]
-        return found ^ shift[2, crc >> np.uint64(16) & byte] ^ shift[3, crc >> np.uint64(24) & byte]
+        continued = shift[0, crc & byte] ^ shift[1, crc >> np.uint64(8) & byte]
+        return continued ^ shift[2, crc >> np.uint64(16) & byte] ^ shift[3, crc >> np.uint64(24) & byte]
 
     @loop
     def crc_lanes(buffer, start, end, crc):

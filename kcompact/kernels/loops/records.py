@@ -210,11 +210,11 @@ def scan_records(
 
 @loop
 def verify_records(
-    buffer: Bytes, inflated: Bytes, table: Table, first: int, end: int, found: Table
+    buffer: Bytes, inflated: Bytes, table: Table, first: int, end: int, sums: Table
 ) -> tuple[int, int, int]:
-    """table i64[m, 18], found i64[m, 3] -> (batches done, records, code).
+    """table i64[m, 18], sums i64[m, 3] -> (batches done, records, code).
 
-    Reads and checks every record of the batches [first, end) and stops at the first malformed batch. A row of `found`
+    Reads and checks every record of the batches [first, end) and stops at the first malformed batch. A row of `sums`
     holds the number of tombstones, which have a key, the number of records without a key, and the greatest timestamp of
     the records; for an empty batch, the maximum timestamp of its header. Definition: `format.batch.read_records`.
     """
@@ -225,8 +225,8 @@ def verify_records(
         attributes = row[ATTRIBUTES]
         section = inflated if attributes & CODEC_MASK else buffer
         position, section_end = row[SECTION_START], row[SECTION_END]
-        found[number, 0] = found[number, 1] = 0
-        found[number, 2] = row[MAX_TIMESTAMP]
+        sums[number, 0] = sums[number, 1] = 0
+        sums[number, 2] = row[MAX_TIMESTAMP]
         if count == 0:
             continue
         if count > (section_end - position) // MIN_RECORD_BYTES:
@@ -242,13 +242,13 @@ def verify_records(
             if position < 0 or offset_delta <= previous or offset_delta > span:
                 return number, records, DAMAGED
             previous = offset_delta
-            found[number, 0] += value_start < 0 <= key_start
-            found[number, 1] += key_start < 0
+            sums[number, 0] += value_start < 0 <= key_start
+            sums[number, 1] += key_start < 0
             greatest = max(greatest, row[BASE_TIMESTAMP] + timestamp_delta)
         if position != section_end:
             return number, records, DAMAGED
         if not is_append_time:
-            found[number, 2] = greatest
+            sums[number, 2] = greatest
         records += count
     return end, records, DONE
 

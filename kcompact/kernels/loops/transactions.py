@@ -94,10 +94,10 @@ def _kind_of(buffer, row):
 
 
 @loop
-def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
-    """table i64[m, 18] -> found i64[n, 4], and (batches, code).
+def transactional_batches(buffer: Bytes, table: Table, copies: Table) -> int:
+    """table i64[m, 18] -> copies i64[n, 4], and (batches, code).
 
-    Copies what decides about transactions from each transactional and each control batch. FULL if `found` ends before
+    Copies what decides about transactions from each transactional and each control batch. FULL if `copies` ends before
     the batches. Definition: `log.transactions.of_headers`.
     """
     count = 0
@@ -106,24 +106,24 @@ def transactional_batches(buffer: Bytes, table: Table, found: Table) -> int:
         attributes = row[ATTRIBUTES]
         if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) == 0:
             continue
-        if count == found.shape[0]:
+        if count == copies.shape[0]:
             return count, FULL
-        found[count, TXN_BASE_OFFSET] = row[BASE_OFFSET]
-        found[count, TXN_LAST_OFFSET] = row[LAST_OFFSET]
-        found[count, TXN_PRODUCER_ID] = row[PRODUCER_ID]
-        found[count, TXN_KIND] = _kind_of(buffer, row)
+        copies[count, TXN_BASE_OFFSET] = row[BASE_OFFSET]
+        copies[count, TXN_LAST_OFFSET] = row[LAST_OFFSET]
+        copies[count, TXN_PRODUCER_ID] = row[PRODUCER_ID]
+        copies[count, TXN_KIND] = _kind_of(buffer, row)
         count += 1
     return count, DONE
 
 
 @loop
 def scan_transactions(
-    descriptor: int, start: int, end: int, scratch: Bytes, row: Table, found: Table
+    descriptor: int, start: int, end: int, scratch: Bytes, row: Table, copies: Table
 ) -> tuple[int, int, int]:
-    """scratch u8[>= 61], row i64[1, 18] -> found i64[n, 4], and (batches found, position, code).
+    """scratch u8[>= 61], row i64[1, 18] -> copies i64[n, 4], and (batches copied, position, code).
 
     The same for the batches of an open file. Of a batch whose records do not matter, only the header is needed; small
-    batches are read together, as many as fit `scratch`. Returns FULL if `found` ends before the batches: the caller
+    batches are read together, as many as fit `scratch`. Returns FULL if `copies` ends before the batches: the caller
     calls again from the returned position. DAMAGED also for a control batch that is unusual, or does not fit `scratch`.
     Definition: `log.transactions.read_transactions`.
     """
@@ -131,7 +131,7 @@ def scan_transactions(
     window = held = size = 0
     header = row[0]
     while position < end:
-        if count == found.shape[0]:
+        if count == copies.shape[0]:
             return count, position, FULL
         if position + HEADER_BYTES > end:
             return count, position, DAMAGED
@@ -160,10 +160,10 @@ def scan_transactions(
             kind = _kind_of(scratch, header)
             if kind == UNREAD:
                 return count, position, DAMAGED
-            found[count, TXN_BASE_OFFSET] = header[BASE_OFFSET]
-            found[count, TXN_LAST_OFFSET] = header[LAST_OFFSET]
-            found[count, TXN_PRODUCER_ID] = header[PRODUCER_ID]
-            found[count, TXN_KIND] = kind
+            copies[count, TXN_BASE_OFFSET] = header[BASE_OFFSET]
+            copies[count, TXN_LAST_OFFSET] = header[LAST_OFFSET]
+            copies[count, TXN_PRODUCER_ID] = header[PRODUCER_ID]
+            copies[count, TXN_KIND] = kind
             count += 1
         position += size
     return count, position, DONE

@@ -139,27 +139,27 @@ def compare_partition(
     ]
     node_ids = [sides[side].node_id for side, _ in paired.replicas]
     leader = node_ids.index(paired.roles.leader) if paired.roles.leader in node_ids else None
-    found = compare_replicas(logs, executor, memory_bytes=memory_bytes, problems=problems, leader=leader)
-    findings = findings_of(found)
+    comparison = compare_replicas(logs, executor, memory_bytes=memory_bytes, problems=problems, leader=leader)
+    findings = findings_of(comparison)
     paths = [sides[side].path for side, _ in paired.replicas]
     directories = [directory for _, directory in paired.replicas]
     names = [
         str(path) if node_id is None else f"broker {node_id} ({path})"
         for path, node_id in zip(paths, node_ids, strict=True)
     ]
-    ends = [found.end_of(number) for number in range(len(logs))]
+    ends = [comparison.end_of(number) for number in range(len(logs))]
     return ComparedPartition(
         topic_partition=paired.topic_partition,
-        replicas=tuple(_replica(paired, number, paths, node_ids, logs, found) for number in range(len(logs))),
-        verdict=_verdict(found, findings),
+        replicas=tuple(_replica(paired, number, paths, node_ids, logs, comparison) for number in range(len(logs))),
+        verdict=_verdict(comparison, findings),
         compared_from=min(log.log_start_offset for log in logs),
         compared_to=max(ends),
-        fork_offset=found.fork_offset,
-        not_compared=(*_not_compared(found, paths), *_missing(paired, sides, max(ends))),
-        keys=found.keys,
-        equal_batches=found.equal,
-        rebuilt={why: count for why, count in found.rebuilt.items() if count},
-        alone=int(found.alone.sum()),
+        fork_offset=comparison.fork_offset,
+        not_compared=(*_not_compared(comparison, paths), *_missing(paired, sides, max(ends))),
+        keys=comparison.keys,
+        equal_batches=comparison.equal,
+        rebuilt={why: count for why, count in comparison.rebuilt.items() if count},
+        alone=int(comparison.alone.sum()),
         findings=tuple(
             Explained(
                 finding=each,
@@ -179,10 +179,10 @@ def _replica(
     paths: Sequence[Path],
     node_ids: Sequence[int | None],
     logs: Sequence[PartitionLog],
-    found: Comparison,
+    comparison: Comparison,
 ) -> ComparedReplica:
     log, node_id, roles = logs[number], node_ids[number], paired.roles
-    batches, size_bytes = found.batches[number].tolist()
+    batches, size_bytes = comparison.batches[number].tolist()
     return ComparedReplica(
         path=paths[number],
         directory=log.directory,
@@ -193,27 +193,27 @@ def _replica(
         is_leader=None if roles.leader is None or node_id is None else roles.leader == node_id,
         is_in_sync=None if roles.in_sync is None or node_id is None else node_id in roles.in_sync,
         batches=batches,
-        records=int(found.records[number]),
+        records=int(comparison.records[number]),
         size_bytes=size_bytes,
     )
 
 
-def _verdict(found: Comparison, findings: Sequence[Difference]) -> ReplicaVerdict:
+def _verdict(comparison: Comparison, findings: Sequence[Difference]) -> ReplicaVerdict:
     if any(each.kind not in (*_WILL, DifferenceKind.UNREPLICATED_TAIL) for each in findings):
         return ReplicaVerdict.DIFFERENT
-    if len({each.log.log_end_offset for each in found.replicas}) > 1:
+    if len({each.log.log_end_offset for each in comparison.replicas}) > 1:
         return ReplicaVerdict.BEHIND
-    if found.alone.any() or any(found.rebuilt.values()):
+    if comparison.alone.any() or any(comparison.rebuilt.values()):
         return ReplicaVerdict.COMPACTED
     return ReplicaVerdict.EQUAL
 
 
-def _not_compared(found: Comparison, paths: Sequence[Path]) -> list[NotCompared]:
+def _not_compared(comparison: Comparison, paths: Sequence[Path]) -> list[NotCompared]:
     parts = []
-    for number, replica in enumerate(found.replicas):
+    for number, replica in enumerate(comparison.replicas):
         end_offset = replica.log.log_end_offset
-        fork = found.forks[number]
-        if fork is not None and fork < end_offset and not found.is_unreplicated(number):
+        fork = comparison.forks[number]
+        if fork is not None and fork < end_offset and not comparison.is_unreplicated(number):
             why = "above its fork it has other records than the newest leader"
             parts.append(NotCompared(path=paths[number], from_offset=fork, to_offset=end_offset, why=why))
         parts += [
@@ -223,7 +223,7 @@ def _not_compared(found: Comparison, paths: Sequence[Path]) -> list[NotCompared]
                 to_offset=each.end_offset,
                 why=str(each.problem).splitlines()[0],
             )
-            for each in found.damage
+            for each in comparison.damage
             if each.replica == number and each.first_offset < each.end_offset
         ]
     return parts

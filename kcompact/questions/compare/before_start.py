@@ -65,12 +65,12 @@ def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) ->
 
     One that an error kept from being compared needs a decision: nothing is known of it.
     """
-    found = []
+    actions = []
     for partition in partitions:
         if partition.error is not None:
             directory = path if path.name == partition.name else path / partition.name
             if directory.is_dir():
-                found.append(
+                actions.append(
                     PartitionAction(partition=partition.name, directory=directory, action=Action.DECIDE, kinds=())
                 )
             continue
@@ -90,10 +90,12 @@ def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) ->
         elif possible:
             action = Action.DECIDE
         kinds = tuple(dict.fromkeys(each.finding.kind for each in possible))
-        found.append(PartitionAction(partition=partition.name, directory=replica.directory, action=action, kinds=kinds))
-    return found
+        actions.append(
+            PartitionAction(partition=partition.name, directory=replica.directory, action=action, kinds=kinds)
+        )
+    return actions
 
 
-def _may_mean_others(found: Explained) -> bool:
+def _may_mean_others(explained: Explained) -> bool:
     """Return whether a finding that names some replicas can mean that another one is wrong: a majority can be."""
-    return found.finding.kind in _EITHER or found.finding.certainty is Certainty.UNDECIDED
+    return explained.finding.kind in _EITHER or explained.finding.certainty is Certainty.UNDECIDED

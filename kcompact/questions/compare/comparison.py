@@ -74,8 +74,8 @@ class Comparison(ComparedRange):
     def could_have(self, replica: int, offsets: Column) -> Mask:
         """Return which offsets a replica is compared at, and serves: not those that damage may hide."""
         log = self.replicas[replica].log
-        found: Mask = (log.log_start_offset <= offsets) & (offsets < self.end_of(replica))
-        return found & ~overlap(self.tainted[replica], offsets, offsets + 1)
+        is_compared: Mask = (log.log_start_offset <= offsets) & (offsets < self.end_of(replica))
+        return is_compared & ~overlap(self.tainted[replica], offsets, offsets + 1)
 
     def is_unreplicated(self, replica: int) -> bool:
         """Return whether what a replica has from its fork on was above each high watermark of its line: not committed.
@@ -89,12 +89,12 @@ class Comparison(ComparedRange):
     def last_hole(self, from_offset: int, end_offset: int) -> int | None:
         """Return the last offset in a range of bands at which no replica has a record, None if there is none."""
         starts = (0, *self.bands)
-        found = [
+        holes = [
             int(hole)
             for hole, start, end in zip(self.holes, starts, self.bands, strict=False)
             if start < end_offset and from_offset < end and from_offset <= hole < end_offset
         ]
-        return max(found, default=None)
+        return max(holes, default=None)
 
 
 def compare_replicas(
@@ -127,11 +127,11 @@ def compare_replicas(
     reading = _Reading(replicas, lines, executor, memory_bytes, split_bytes, leader)
     damage = known
     while True:
-        found = reading.run(damage)
-        found.damage = known + found.damage
-        if len(found.damage) == len(damage):
-            return found
-        damage = found.damage
+        comparison = reading.run(damage)
+        comparison.damage = known + comparison.damage
+        if len(comparison.damage) == len(damage):
+            return comparison
+        damage = comparison.damage
 
 
 class _Reading:
@@ -199,7 +199,7 @@ class _Reading:
         if size_bytes:
             scanned, judged = self._executor.scan_and_reduce(job, tasks, COMPARING)
         by_number = dict(scanned)
-        found = Comparison(
+        comparison = Comparison(
             replicas=self._replicas,
             lines=self._lines,
             tainted=tuple(tainted),
@@ -210,24 +210,24 @@ class _Reading:
             holes=np.full(len(self._bands), -1, np.int64),
         )
         for number, offsets in enumerate(ranges):
-            _add_range(found, by_number.get(number), offsets)
+            _add_range(comparison, by_number.get(number), offsets)
         for bucket in judged:
-            found.keys += bucket.keys
+            comparison.keys += bucket.keys
             for case, keys in bucket.wrong.items():
-                found.wrong[case] = found.wrong[case].join(keys) if case in found.wrong else keys
-        ends = [found.end_of(number) for number in range(len(self._replicas))]
-        found.transactions = wrong_transactions(self._replicas, ends, tainted, found.last_hole, job.leader)
-        return found
+                comparison.wrong[case] = comparison.wrong[case].join(keys) if case in comparison.wrong else keys
+        ends = [comparison.end_of(number) for number in range(len(self._replicas))]
+        comparison.transactions = wrong_transactions(self._replicas, ends, tainted, comparison.last_hole, job.leader)
+        return comparison
 
 
-def _add_range(total: Comparison, found: ComparedRange | None, offsets: range) -> None:
+def _add_range(total: Comparison, compared_range: ComparedRange | None, offsets: range) -> None:
     """Add what a group has shown. Of a group without bytes every offset is a hole."""
-    if found is None:
+    if compared_range is None:
         for band, (start, end) in enumerate(zip((0, *total.bands), total.bands, strict=False)):
             if offsets.start < end and start < offsets.stop:
                 total.holes[band] = max(total.holes[band], min(offsets.stop, end) - 1)
         return
-    total.join(found)
+    total.join(compared_range)
 
 
 def _not_committed(replicas: Sequence[Replica], fork_offsets: Sequence[int]) -> tuple[list[Column], list[Column]]:

@@ -26,9 +26,9 @@ def key_hashes(job: ScanJob, run: RecordRun, rows: Column, keys: Table) -> None:
 
 def content_hashes(job: ScanJob, run: RecordRun, rows: Column) -> Column:
     """Return a hash of timestamp, key, value and headers of some records."""
-    found = np.empty(len(rows), np.int64)
-    kernels.hash_record_contents(run.data, run.columns, rows, *_halves(job), found)
-    return found
+    hashes = np.empty(len(rows), np.int64)
+    kernels.hash_record_contents(run.data, run.columns, rows, *_halves(job), hashes)
+    return hashes
 
 
 def same_content(one: Record, other: Record) -> bool:

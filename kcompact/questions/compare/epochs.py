@@ -123,7 +123,7 @@ def lines_of(
     Below its own high watermark a replica has what was committed, so a fork that can be there is not below it. Replicas
     whose epochs are damaged do not make the line: what is left of their epochs may be wrong too.
     """
-    found = [Line()] * len(epochs)
+    lines = [Line()] * len(epochs)
     line: list[int] = []
     newest = [max((run.epoch for run in runs), default=NO_EPOCH) for runs in epochs]
     for number in sorted(range(len(epochs)), key=lambda each: (are_damaged[each], -newest[each], epochs[each])):
@@ -132,19 +132,19 @@ def lines_of(
         if forks:
             offset = min(fork.start for fork in forks)
             is_lawful = high_watermark < min(fork.stop for fork in forks)
-            found[number] = Line(fork=max(offset, high_watermark) if is_lawful else offset)
+            lines[number] = Line(fork=max(offset, high_watermark) if is_lawful else offset)
             continue
         newer = [other for other in line if newest[other] > newest[number] and not are_damaged[other]]
         if own and newer:
             # What one on the line has of these epochs is on the line.
             shared = max(
-                min(last_offset(epochs[other], newest[number]) + 1, found[other].end_offset) for other in newer
+                min(last_offset(epochs[other], newest[number]) + 1, lines[other].end_offset) for other in newer
             )
             doubt = max(high_watermark, shared)
             if doubt <= own[-1].last_offset:
-                found[number] = Line(doubt=doubt)
+                lines[number] = Line(doubt=doubt)
         line.append(number)
-    return found
+    return lines
 
 
 def _contradicted(newer: Sequence[EpochRun], older: Sequence[EpochRun]) -> Iterator[tuple[int, int]]:

@@ -90,16 +90,22 @@ class Difference:
     problem: str = ""
 
 
-def findings_of(found: Comparison) -> list[Difference]:
+def findings_of(comparison: Comparison) -> list[Difference]:
     """Return the findings of a comparison, the gravest first."""
     kinds = list(DifferenceKind)
-    every = [*_damage(found), *_contradictions(found), *_ends(found), *_keys(found), *_transactions(found)]
+    every = [
+        *_damage(comparison),
+        *_contradictions(comparison),
+        *_ends(comparison),
+        *_keys(comparison),
+        *_transactions(comparison),
+    ]
     return sorted(every, key=lambda each: (kinds.index(each.kind), each.replicas, each.certainty))
 
 
-def _damage(found: Comparison) -> Iterator[Difference]:
-    for number in range(len(found.replicas)):
-        own = [each for each in found.damage if each.replica == number]
+def _damage(comparison: Comparison) -> Iterator[Difference]:
+    for number in range(len(comparison.replicas)):
+        own = [each for each in comparison.damage if each.replica == number]
         if own:
             yield Difference(
                 kind=DifferenceKind.CORRUPT_COPY,
@@ -112,26 +118,31 @@ def _damage(found: Comparison) -> Iterator[Difference]:
             )
 
 
-def _contradictions(found: Comparison) -> Iterator[Difference]:
+def _contradictions(comparison: Comparison) -> Iterator[Difference]:
     """Yield where the replicas have other records at the same offsets."""
-    for fork in sorted({each for each in found.forks if each is not None}):
-        replicas = tuple(number for number in found.older if found.forks[number] == fork)
-        unreplicated = tuple(number for number in replicas if found.is_unreplicated(number))
-        for kind, those in (
+    for fork in sorted({each for each in comparison.forks if each is not None}):
+        replicas = tuple(number for number in comparison.older if comparison.forks[number] == fork)
+        unreplicated = tuple(number for number in replicas if comparison.is_unreplicated(number))
+        for kind, forked_replicas in (
             (DifferenceKind.DIVERGED_EPOCH, tuple(number for number in replicas if number not in unreplicated)),
             (DifferenceKind.UNREPLICATED_TAIL, unreplicated),
         ):
-            if those:
+            if forked_replicas:
                 yield Difference(
-                    kind=kind, replicas=those, certainty=Certainty.PROVEN, right=None, count=1, offsets=(fork,)
+                    kind=kind,
+                    replicas=forked_replicas,
+                    certainty=Certainty.PROVEN,
+                    right=None,
+                    count=1,
+                    offsets=(fork,),
                 )
     for offsets, kind, certainty in (
-        (found.headers, DifferenceKind.DIVERGED_EPOCH, Certainty.PROVEN),
-        (found.overlaps, DifferenceKind.DIVERGED_EPOCH, Certainty.PROVEN),
+        (comparison.headers, DifferenceKind.DIVERGED_EPOCH, Certainty.PROVEN),
+        (comparison.overlaps, DifferenceKind.DIVERGED_EPOCH, Certainty.PROVEN),
         # The same bytes with another epoch: a producer has sent them again to a newer leader, or the epoch is rot.
-        (found.unsealed, DifferenceKind.DIVERGED_EPOCH, Certainty.UNDECIDED),
-        (found.contents, DifferenceKind.CONTENT_DIFFERS, Certainty.LIKELY),
-        (found.divided, DifferenceKind.CONTENT_DIFFERS, Certainty.UNDECIDED),
+        (comparison.unsealed, DifferenceKind.DIVERGED_EPOCH, Certainty.UNDECIDED),
+        (comparison.contents, DifferenceKind.CONTENT_DIFFERS, Certainty.LIKELY),
+        (comparison.divided, DifferenceKind.CONTENT_DIFFERS, Certainty.UNDECIDED),
     ):
         if offsets.count:
             replicas = _members(offsets.replicas)
@@ -146,11 +157,11 @@ def _contradictions(found: Comparison) -> Iterator[Difference]:
             )
 
 
-def _ends(found: Comparison) -> Iterator[Difference]:
+def _ends(comparison: Comparison) -> Iterator[Difference]:
     """Yield replicas that have lost their end, and those whose log start says that nothing in them is to be served."""
-    for number, replica in enumerate(found.replicas):
+    for number, replica in enumerate(comparison.replicas):
         log = replica.log
-        others = [each.log for each in found.replicas if each is not replica]
+        others = [each.log for each in comparison.replicas if each is not replica]
         own = Difference(
             kind=DifferenceKind.LOST_END,
             replicas=(number,),
@@ -160,7 +171,7 @@ def _ends(found: Comparison) -> Iterator[Difference]:
             offsets=(log.log_end_offset,),
         )
         committed = min(replica.committed_offset, max((each.log_end_offset for each in others), default=0))
-        if committed > log.log_end_offset and found.forks[number] is None:
+        if committed > log.log_end_offset and comparison.forks[number] is None:
             yield replace(own, count=committed - log.log_end_offset)
         # Retention deletes whole segments, so this start was asked for: by DeleteRecords, or by nobody.
         is_emptied = log.active_segment.base_offset < log.log_start_offset == log.log_end_offset
@@ -182,17 +193,17 @@ _ABOUT_OWN = (DifferenceKind.RESURRECTED_KEY, DifferenceKind.STALE_VALUE)
 """Kinds whose offsets are those of the wrong records; of the other kinds they are those of the missing ones."""
 
 
-def _keys(found: Comparison) -> Iterator[Difference]:
+def _keys(comparison: Comparison) -> Iterator[Difference]:
     """Yield what is wrong with keys. Several cases can be about the same keys, so findings alike are joined."""
     joined: dict[tuple[DifferenceKind, tuple[int, ...], Certainty, tuple[int, ...] | None], list[WrongKeys]] = {}
-    for case, keys in found.wrong.items():
+    for case, keys in comparison.wrong.items():
         if case.has_later:
-            if case.replica in found.older:
+            if case.replica in comparison.older:
                 joined.setdefault((DifferenceKind.WILL_LOSE_KEY, (case.replica,), Certainty.PROVEN, None), []).append(
                     keys
                 )
             continue  # The winner of the fork has superseded them itself.
-        for kind, replicas, certainty, right, part in _classified(found, case, keys):
+        for kind, replicas, certainty, right, part in _classified(comparison, case, keys):
             joined.setdefault((kind, replicas, certainty, right), []).append(part)
     for (kind, replicas, certainty, right), parts in joined.items():
         rows = np.concatenate([part.rows for part in parts])
@@ -214,12 +225,12 @@ def _keys(found: Comparison) -> Iterator[Difference]:
 _Part = tuple[DifferenceKind, tuple[int, ...], Certainty, tuple[int, ...] | None, WrongKeys]
 
 
-def _classified(found: Comparison, case: Case, keys: WrongKeys) -> Iterator[_Part]:
+def _classified(comparison: Comparison, case: Case, keys: WrongKeys) -> Iterator[_Part]:
     """Yield what the keys of a case prove, for each set of replicas that hold the newest record, and that lack it."""
     replica, holders = case.replica, keys.rows[:, HOLDERS]
     lackers = np.zeros(len(holders), np.int64)
-    for number in range(len(found.replicas)):
-        lacks = found.could_have(number, keys.rows[:, NEWEST]) & (holders >> number & 1 == 0)
+    for number in range(len(comparison.replicas)):
+        lacks = comparison.could_have(number, keys.rows[:, NEWEST]) & (holders >> number & 1 == 0)
         lackers |= lacks.astype(np.int64) << number
     sides = np.column_stack((holders, lackers))
     for side in np.unique(sides, axis=0):
@@ -237,32 +248,32 @@ def _classified(found: Comparison, case: Case, keys: WrongKeys) -> Iterator[_Par
                 right = members if certainty is Certainty.PROVEN else None
                 yield DifferenceKind.RESURRECTED_KEY, (replica,), certainty, right, part
             case Wrong.STALE:
-                hole = found.last_hole(0, found.end_of(replica))
+                hole = comparison.last_hole(0, comparison.end_of(replica))
                 # With a hole above the newest one that may be wrong too.
                 for is_above, its in _split_at(part, -1 if hole is None else hole):
                     right = members if is_above and certainty is Certainty.PROVEN else None
                     yield DifferenceKind.STALE_VALUE, (replica,), certainty, right, its
             case Wrong.ABSENT | Wrong.DELETED:
-                yield from _absent(found, case, members, part, more_lack=more_lack)
+                yield from _absent(comparison, case, members, part, more_lack=more_lack)
             case Wrong.WILL_RESURRECT:
                 yield DifferenceKind.BEHIND_WILL_RESURRECT, (replica,), Certainty.LIKELY, None, part
 
 
 def _absent(
-    found: Comparison, case: Case, members: tuple[int, ...], keys: WrongKeys, *, more_lack: int
+    comparison: Comparison, case: Case, members: tuple[int, ...], keys: WrongKeys, *, more_lack: int
 ) -> Iterator[_Part]:
     """Yield keys of which a replica has nothing, or an older tombstone, and `members` have the newest record.
 
     A tombstone above them may have come and gone, where a hole is. Whether it has, or the others have lost the key,
     only their number tells: so many more replicas lack it than have it.
     """
-    replica, end_offset = case.replica, found.end_of(case.replica)
-    holders_end = max(found.end_of(number) for number in members)
+    replica, end_offset = case.replica, comparison.end_of(case.replica)
+    holders_end = max(comparison.end_of(number) for number in members)
     by_number = Certainty.LIKELY if more_lack > 0 else Certainty.UNDECIDED
-    if holders_end < end_offset and found.last_hole(holders_end, end_offset) is not None:
+    if holders_end < end_offset and comparison.last_hole(holders_end, end_offset) is not None:
         yield DifferenceKind.BEHIND_WILL_RESURRECT, members, by_number, None, keys
         return
-    hole = found.last_hole(0, end_offset)
+    hole = comparison.last_hole(0, end_offset)
     for is_above, part in _split_at(keys, -1 if hole is None else hole):
         if is_above and not case.is_transactional:
             yield DifferenceKind.LOST_KEY, (replica,), Certainty.PROVEN, members, part
@@ -297,9 +308,9 @@ _KINDS = {
 }
 
 
-def _transactions(found: Comparison) -> Iterator[Difference]:
+def _transactions(comparison: Comparison) -> Iterator[Difference]:
     joined: dict[tuple[DifferenceKind, int, bool], list[WrongTransaction]] = {}
-    for each in found.transactions:
+    for each in comparison.transactions:
         joined.setdefault((_KINDS[each.fault], each.replica, each.is_certain), []).append(each)
     for (kind, replica, is_certain), members in joined.items():
         yield Difference(

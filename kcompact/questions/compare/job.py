@@ -43,10 +43,10 @@ class ComparedLog(NamedTuple):
 
 def overlap(ranges: Table, first: Column | int, end: Column | int) -> Mask:
     """Return which of the offsets [`first`, `end`) lie in one of some ranges i64[n, 2] of first and end offsets."""
-    found: Mask = np.zeros(np.shape(first), np.bool_)
+    is_overlapping: Mask = np.zeros(np.shape(first), np.bool_)
     for start, stop in ranges.tolist():
-        found |= (start < end) & (first < stop)
-    return found
+        is_overlapping |= (start < end) & (first < stop)
+    return is_overlapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,24 +101,24 @@ class _Rows(NamedTuple):
 
 def judge_keys(job: CompareJob, blocks: Iterable[bytes]) -> JudgedKeys:
     """Return what the keys of one bucket show, from all its blocks in any order."""
-    keys, found = _numbered(job, blocks)
+    keys, band_rows = _numbered(job, blocks)
     wrong: dict[Case, WrongKeys] = {}
     newest = np.full((keys, len(job.replicas)), -1, np.int64)
     later = np.full_like(newest, -1)
     doubtful = np.full(keys, -1, np.int64)
-    for rows in (each for each in found if not each.replicas):
+    for rows in (each for each in band_rows if not each.replicas):
         doubtful[rows.keys] = np.maximum(doubtful[rows.keys], rows.refs)
     for band in range(len(job.bands)):
-        for rows in (each for each in found if each.band == band):
+        for rows in (each for each in band_rows if each.band == band):
             for replica in (each for each in rows.replicas if band < job.replicas[each].end_band):
                 newest[rows.keys, replica] = np.maximum(newest[rows.keys, replica], rows.refs)
         for replica, log in enumerate(job.replicas):
             if log.end_band == band + 1:
                 later[:] = -1
-                for rows in (each for each in found if each.band > band and replica in each.replicas):
+                for rows in (each for each in band_rows if each.band > band and replica in each.replicas):
                     later[rows.keys, replica] = rows.refs
                 superseded = newest.max(axis=1) < doubtful
-                for rows in (each for each in found if band < each.band):
+                for rows in (each for each in band_rows if band < each.band):
                     # The line that it follows has the key again, where it is truncated.
                     is_fetched = any(job.replicas[each].fork_offset > log.fork_offset for each in rows.replicas)
                     if rows.band < log.known_band or is_fetched:
@@ -187,13 +187,13 @@ def _numbered(job: CompareJob, blocks: Iterable[bytes]) -> tuple[int, list[_Rows
         is_new = (highs[order[1:]] != highs[order[:-1]]) | (lows[order[1:]] != lows[order[:-1]])
     numbers = np.empty(len(highs), np.int64)
     numbers[order] = np.concatenate(([0], np.cumsum(is_new)))
-    found, start = [], 0
+    band_rows, start = [], 0
     for number, table in tables:
         mask, band = divmod(number, len(job.bands))
         replicas = [replica for replica in range(len(job.replicas)) if mask >> replica & 1]
-        found.append(_Rows(replicas, band, numbers[start : start + len(table)], table[:, c.KEY_REF]))
+        band_rows.append(_Rows(replicas, band, numbers[start : start + len(table)], table[:, c.KEY_REF]))
         start += len(table)
-    return int(numbers.max()) + 1, found
+    return int(numbers.max()) + 1, band_rows
 
 
 def _judged(

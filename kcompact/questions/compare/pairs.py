@@ -110,9 +110,9 @@ def pair(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Pairs
 
 
 def _require_different(directories: Sequence[Path]) -> None:
-    found = [os.path.realpath(each) for each in directories]
-    for directory, resolved in zip(directories, found, strict=True):
-        if found.count(resolved) > 1:
+    real_paths = [os.path.realpath(each) for each in directories]
+    for directory, resolved in zip(directories, real_paths, strict=True):
+        if real_paths.count(resolved) > 1:
             raise RefusedError(
                 path=directory,
                 problem="two of the paths have this directory: it cannot be compared with itself",
@@ -133,8 +133,8 @@ def _side(path: Path, selection: Selection) -> Side:
     try:
         properties = read_meta_properties(log_dir)
         metadata = read_cluster_metadata(log_dir)
-    except (CorruptDataError, RefusedError) as found:
-        problem = found
+    except (CorruptDataError, RefusedError) as error:
+        problem = error
     return Side(
         path=path,
         partitions=partitions,
@@ -165,7 +165,7 @@ def _paired(
 ) -> PairedPartition:
     error: KcompactError | None = None
     try:
-        ids = {directory: found for _, directory in holders if (found := read_topic_id(directory)) is not None}
+        ids = {directory: own_id for _, directory in holders if (own_id := read_topic_id(directory)) is not None}
         if len(set(ids.values())) > 1:
             named = ", ".join(f"{topic_id} in {directory}" for directory, topic_id in ids.items())
             error = StaleReplicaError(

@@ -37,8 +37,8 @@ class UnendedBatches:
     @property
     def offsets(self) -> Column:
         """Their base offsets, ascending."""
-        found: Column = np.sort(np.concatenate([*self._found, _older(self._opened, self._opened[:, _PRODUCER])]))
-        return found
+        base_offsets: Column = np.sort(np.concatenate([*self._found, _older(self._opened, self._opened[:, _PRODUCER])]))
+        return base_offsets
 
 
 def _divided(rows: Table) -> tuple[Column, Table]:
@@ -61,5 +61,5 @@ def _older(data: Table, transactions: Column) -> Column:
     data, transactions = data[order], transactions[order]
     lasts = np.flatnonzero(np.append(transactions[1:] != transactions[:-1], True))
     last_epochs = data[lasts, _EPOCH][np.searchsorted(transactions[lasts], transactions)]
-    found: Column = data[data[:, _EPOCH] != last_epochs, _OFFSET]
-    return found
+    base_offsets: Column = data[data[:, _EPOCH] != last_epochs, _OFFSET]
+    return base_offsets

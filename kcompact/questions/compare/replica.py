@@ -156,12 +156,12 @@ def _readable_headers(file: LogFile, end_position: int) -> Iterator[Table]:
             yield table
     except (CorruptDataError, StorageError):
         rest = readable_batches(file, start_position=position, after_offset=last_offset, end_position=end_position)
-        found = HeaderTable()
+        headers = HeaderTable()
         for each in rest:
             if isinstance(each, Batch):
-                found.append(each.position, each.header)
-        if len(found):
-            yield found.table()
+                headers.append(each.position, each.header)
+        if len(headers):
+            yield headers.table()
 
 
 def _misplaced(table: Table, last_offset: int, bounds: range) -> tuple[npt.NDArray[np.bool_], list[range]]:
@@ -172,11 +172,11 @@ def _misplaced(table: Table, last_offset: int, bounds: range) -> tuple[npt.NDArr
     bases, lasts = table[:, c.BASE_OFFSET], table[:, c.LAST_OFFSET]
     before = np.concatenate(([last_offset], np.maximum.accumulate(lasts)[:-1]))
     is_wrong = (bases <= before) | (bases < bounds.start) | (lasts >= bounds.stop)
-    found = []
+    offset_ranges = []
     for row in np.flatnonzero(is_wrong).tolist():
         expected = int(before[row]) + 1, int(bases[row + 1]) if row + 1 < len(bases) else bounds.stop
-        found.append(range(min(expected[0], int(bases[row])), max(expected[1], int(lasts[row]) + 1)))
-    return is_wrong, found
+        offset_ranges.append(range(min(expected[0], int(bases[row])), max(expected[1], int(lasts[row]) + 1)))
+    return is_wrong, offset_ranges
 
 
 def files_of(log: PartitionLog) -> list[tuple[LogFile, int]]:

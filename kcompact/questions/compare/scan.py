@@ -116,21 +116,21 @@ def scan_replicas(
 
     Raises RefusedError, StorageError.
     """
-    found = []
+    compared_ranges = []
     collectors: dict[int, RowCollector] = {}
     compared = (split for split in splits if isinstance(split, ComparedSplit))
     for number, members in groupby(compared, key=attrgetter("group")):
         group = list(members)
         for split in group:
             pace.take(split.size_bytes)
-        found.append((number, _Comparison(job, group, collectors).run()))
+        compared_ranges.append((number, _Comparison(job, group, collectors).run()))
         for collector in collectors.values():
             yield from collector.blocks()
         for split in group:
             pace.done(split.size_bytes)
     for collector in collectors.values():
         yield from collector.finish()
-    return found
+    return compared_ranges
 
 
 class _Comparison:
@@ -187,16 +187,16 @@ class _Comparison:
     # A window
 
     def _compare(self, window: Window) -> None:
-        parts, found = window.parts, self._found
+        parts, compared_range = window.parts, self._found
         for replica, part in parts.items():
-            found.batches[replica] += len(part.table), int(part.table[:, c.SIZE].sum())
-            found.records[replica] += len(part.rows)
+            compared_range.batches[replica] += len(part.table), int(part.table[:, c.SIZE].sum())
+            compared_range.records[replica] += len(part.rows)
         for replica in parts.keys() - self._compared:
             self._collect(parts[replica], replica, np.full(len(parts[replica].table), 1 << replica, np.int64))
         parts = {replica: part for replica, part in parts.items() if replica in self._compared}
         if len(parts) == len(self._compared) and _are_equal(list(parts.values())):
             replica, part = next(iter(parts.items()))
-            found.equal += len(part.table) if len(parts) > 1 else 0
+            compared_range.equal += len(part.table) if len(parts) > 1 else 0
             mask = sum(1 << each for each in parts)
             self._collect(part, replica, np.full(len(part.table), mask, np.int64))
             self._note_holes(window, dict.fromkeys(parts, part))
@@ -240,18 +240,18 @@ class _Comparison:
 
         Whose record is wrong is not known where records contradict. So such records are no replica's.
         """
-        found = self._found
+        compared_range = self._found
         differs = batches.differ(batches.crc)
         contradicts = batches.contradict() & ~self._is_tainted(batches.lasts)
         for number in np.flatnonzero(contradicts).tolist():
-            where = found.headers if differs[number] else found.unsealed
+            where = compared_range.headers if differs[number] else compared_range.unsealed
             where.add(int(batches.lasts[number]), batches.mask(number))
-        found.equal += int(np.count_nonzero(~differs))
+        compared_range.equal += int(np.count_nonzero(~differs))
         rebuilt = np.flatnonzero(differs & ~contradicts)
         if len(rebuilt):
             chosen = batches.chosen(rebuilt)
             for why, is_so in chosen.reasons():
-                found.rebuilt[why] = found.rebuilt.get(why, 0) + int(np.count_nonzero(is_so))
+                compared_range.rebuilt[why] = compared_range.rebuilt.get(why, 0) + int(np.count_nonzero(is_so))
         return differs, contradicts
 
     def _is_tainted(self, offsets: Column) -> Mask:
@@ -260,7 +260,7 @@ class _Comparison:
 
     def _note_overlaps(self, batches: _Batches) -> Mask:
         """Note the batches that overlap earlier ones, and return both."""
-        found = np.zeros(len(batches.lasts), np.bool_)
+        is_overlapping = np.zeros(len(batches.lasts), np.bool_)
         before = np.concatenate(([self._last_offset], batches.lasts[:-1]))
         least = batches.least(c.BASE_OFFSET)
         overlapping = np.flatnonzero(least <= before)
@@ -271,9 +271,9 @@ class _Comparison:
                 for each in range(both.start, both.stop):
                     replicas |= batches.mask(each)
                 self._found.overlaps.add(int(batches.lasts[number]), replicas)
-            found[both] = True
+            is_overlapping[both] = True
         self._end_at(int(batches.lasts[-1]), batches.mask(-1))
-        return found
+        return is_overlapping
 
     def _end_at(self, last_offset: int, holders: int) -> None:
         """Keep the last offset so far, and the replicas that have its batch."""
@@ -282,15 +282,15 @@ class _Comparison:
 
     def _compare_contents(self, parts: dict[int, Part], batches: _Batches) -> None:
         """Compare the records that several replicas have in batches with other bytes, by offset."""
-        found: list[tuple[Column, Column, Column]] = []
+        record_columns: list[tuple[Column, Column, Column]] = []
         for column, replica in enumerate(batches.replicas):
             part = parts[replica]
             is_meant = np.zeros(len(part.run.table), np.bool_)
             its_rows = batches.rows[:, column]
             is_meant[part.first + its_rows[its_rows >= 0]] = True
             rows = part.rows.start + np.flatnonzero(is_meant[part.run.batch[part.rows.start : part.rows.stop]])
-            found.append((part.run.offset[rows], np.full(len(rows), replica), rows))
-        offsets, replicas, rows = (np.concatenate(each) for each in zip(*found, strict=True))
+            record_columns.append((part.run.offset[rows], np.full(len(rows), replica), rows))
+        offsets, replicas, rows = (np.concatenate(each) for each in zip(*record_columns, strict=True))
         order = np.argsort(offsets, kind="stable")
         offsets, replicas, rows = offsets[order], replicas[order], rows[order]
         is_next = offsets[1:] == offsets[:-1]
@@ -421,8 +421,8 @@ def _union_of(columns: Sequence[Column]) -> Column:
     numbers = np.sort(np.concatenate([np.empty(0, np.int64), *columns]), kind="stable")
     is_new = np.ones(len(numbers), np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=is_new[1:])
-    found: Column = numbers[is_new]
-    return found
+    unique_numbers: Column = numbers[is_new]
+    return unique_numbers
 
 
 def _are_equal(parts: Sequence[Part]) -> bool:
@@ -464,8 +464,8 @@ class _Batches(NamedTuple):
     @property
     def held(self) -> Mask:
         """Which replicas have a batch, bool[batches, replicas]."""
-        found: Mask = self.rows >= 0
-        return found
+        is_held: Mask = self.rows >= 0
+        return is_held
 
     def chosen(self, numbers: Column) -> _Batches:
         """Return some of the batches."""
@@ -473,11 +473,11 @@ class _Batches(NamedTuple):
 
     def least(self, column: int) -> Column:
         """Return the least value of a column that any replica has, for each batch."""
-        found = np.full(len(self.rows), np.iinfo(np.int64).max)
+        minima = np.full(len(self.rows), np.iinfo(np.int64).max)
         for number, part in enumerate(self.parts):
             held = np.flatnonzero(self.rows[:, number] >= 0)
-            found[held] = np.minimum(found[held], part.table[self.rows[held, number], column])
-        return found
+            minima[held] = np.minimum(minima[held], part.table[self.rows[held, number], column])
+        return minima
 
     def values(self, column: int) -> Table:
         """Return a column of the tables for each batch and replica; what a replica lacks is that of another."""
@@ -494,30 +494,30 @@ class _Batches(NamedTuple):
         A cleaner turns an older one into a batch from the first to the last record that it keeps, without an epoch.
         """
         magic = self._filled([part.magic for part in self.parts])
-        found: Mask = ((magic == 2) & (self.values(c.EPOCH) != NO_EPOCH)).all(axis=1)
-        return found
+        is_new: Mask = ((magic == 2) & (self.values(c.EPOCH) != NO_EPOCH)).all(axis=1)
+        return is_new
 
     def _filled(self, columns: Sequence[Column]) -> Table:
         held = self.held
-        found = np.column_stack([column[self.rows[:, number]] for number, column in enumerate(columns)])
+        by_replica = np.column_stack([column[self.rows[:, number]] for number, column in enumerate(columns)])
         if held.all():
-            return found
-        some = found[np.arange(len(found)), held.argmax(axis=1)]
-        filled: Table = np.where(held, found, some[:, None])
+            return by_replica
+        some = by_replica[np.arange(len(by_replica)), held.argmax(axis=1)]
+        filled: Table = np.where(held, by_replica, some[:, None])
         return filled
 
     @staticmethod
     def differ(values: Table) -> Mask:
         """Return for which batches the replicas have different values."""
-        found: Mask = (values != values[:, :1]).any(axis=1)
-        return found
+        is_different: Mask = (values != values[:, :1]).any(axis=1)
+        return is_different
 
     def contradict(self) -> Mask:
         """Return which batches differ in what no cleaner changes."""
-        found = self.differ(self.values(c.BASE_OFFSET)) | self.differ(self.values(c.ATTRIBUTES) & _KIND_BITS)
+        is_contradictory = self.differ(self.values(c.BASE_OFFSET)) | self.differ(self.values(c.ATTRIBUTES) & _KIND_BITS)
         for column in _CONTRADICTORY:
-            found |= self.differ(self.values(column))
-        return found & self.are_new
+            is_contradictory |= self.differ(self.values(column))
+        return is_contradictory & self.are_new
 
     def reasons(self) -> Iterator[tuple[str, Mask]]:
         """Yield what differs in batches with the same content, and in which of them."""

@@ -100,7 +100,7 @@ def wrong_transactions(
         following = _following(markers[its_markers], ids, offsets)
         own_rows = np.append(its_markers, -1)[following]
         data.append(_Data(batches, _following(markers, ids, offsets), own_rows))
-    found: list[WrongTransaction] = []
+    faulty_transactions: list[WrongTransaction] = []
     for number, replica in enumerate(replicas):
         own = [
             *_missed(replica, number, data[number], markers, tables, end_offsets[number]),
@@ -112,8 +112,8 @@ def wrong_transactions(
         for each in own:
             end_offset = end_offsets[number] if each.marker_offset < 0 else each.marker_offset + 1
             if not overlap(tainted[number], each.first_offset, end_offset):
-                found.append(each)
-    return found
+                faulty_transactions.append(each)
+    return faulty_transactions
 
 
 def _sound(table: Table, tainted: Table) -> Table:
@@ -135,8 +135,8 @@ def _without_marker(replica: Replica, markers: Table) -> Column:
     own_markers = _markers_of([replica.transactions])
     rows, own = _following(markers, ids, offsets), _following(own_markers, ids, offsets)
     marker_at = np.append(markers[:, c.TXN_BASE_OFFSET], -1)[rows]
-    found: Column = offsets[marker_at == np.append(own_markers[:, c.TXN_BASE_OFFSET], -1)[own]]
-    return found
+    offsets_without_marker: Column = offsets[marker_at == np.append(own_markers[:, c.TXN_BASE_OFFSET], -1)[own]]
+    return offsets_without_marker
 
 
 def _of_two_epochs(replica: Replica, number: int, data: _Data, markers: Table) -> Iterator[WrongTransaction]:
@@ -319,8 +319,8 @@ def _unindexed(replica: Replica, number: int) -> Iterator[WrongTransaction]:
 
 def _markers_of(tables: Sequence[Table]) -> Table:
     """Return the markers of several replicas, each once, by producer and offset."""
-    found = [table[np.isin(table[:, c.TXN_KIND], (c.ABORT, c.COMMIT))] for table in tables]
-    rows = np.unique(np.concatenate(found), axis=0)
+    marker_tables = [table[np.isin(table[:, c.TXN_KIND], (c.ABORT, c.COMMIT))] for table in tables]
+    rows = np.unique(np.concatenate(marker_tables), axis=0)
     order = np.lexsort((rows[:, c.TXN_BASE_OFFSET], rows[:, c.TXN_PRODUCER_ID]))
     sorted_rows: Table = rows[order]
     return sorted_rows
@@ -334,6 +334,6 @@ def _following(markers: Table, producer_ids: Column, offsets: Column) -> Column:
     following = np.append(np.minimum.accumulate(places[::-1])[::-1], len(order))[:-1]
     rows = np.append(order, 0)[following]
     has_one = (following < len(order)) & (producers[rows] == producers[order])
-    found = np.full(len(order), -1, np.int64)
-    found[order] = np.where(has_one, rows, -1)
-    return found[len(markers) :]
+    marker_rows = np.full(len(order), -1, np.int64)
+    marker_rows[order] = np.where(has_one, rows, -1)
+    return marker_rows[len(markers) :]

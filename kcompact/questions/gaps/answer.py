@@ -54,10 +54,10 @@ def log_gaps(
     """
     log = plan.log
     scope = _Scope.of(plan, contents or log_contents(log), memory_bytes)
-    found: list[_SegmentWalks] = []
+    segment_walks: list[_SegmentWalks] = []
     damage: KcompactError | None = None
     for segment, counted in zip(log.segments, _counted_segments(scope, log.segments), strict=False):
-        found.append(counted)
+        segment_walks.append(counted)
         if advance is not None:
             advance(segment.size_bytes)
         if counted.damage is not None:
@@ -65,7 +65,7 @@ def log_gaps(
             break
     total = _SegmentWalks(end_offset=log.log_start_offset)
     of_segments: list[SegmentGaps] = []
-    for segment, counted in zip(log.segments, found, strict=False):
+    for segment, counted in zip(log.segments, segment_walks, strict=False):
         before, total = total, total + counted
         of_segments.append(_of_segment(segment, counted, new_gaps=total.on_disk.gaps - before.on_disk.gaps))
     # A segment can end below the log start, and damage there ends the count too.
@@ -90,17 +90,17 @@ def log_gaps(
     return replace(gaps, evidence=evidence(plan, gaps), damage=damage or places.damage)
 
 
-def _of_segment(segment: Segment, found: _SegmentWalks, *, new_gaps: int) -> SegmentGaps:
+def _of_segment(segment: Segment, walks: _SegmentWalks, *, new_gaps: int) -> SegmentGaps:
     """Return the gaps that end in a segment. One more than in its walk ends at its first row."""
-    first, last = found.on_disk.first_gap, found.on_disk.last_gap
-    if new_gaps > found.on_disk.gaps:
-        first = found.on_disk.first
+    first, last = walks.on_disk.first_gap, walks.on_disk.last_gap
+    if new_gaps > walks.on_disk.gaps:
+        first = walks.on_disk.first
         last = last or first
     return SegmentGaps(
         base_offset=segment.base_offset,
-        end_offset=found.end_offset,
-        counts=found.counts,
-        first_offset=found.first_offset,
+        end_offset=walks.end_offset,
+        counts=walks.counts,
+        first_offset=walks.first_offset,
         gaps=new_gaps,
         first_gap_offset=first.offset if first else None,
         last_gap_offset=last.offset if last else None,
@@ -164,7 +164,7 @@ class _Scope:
         file = self.log.file(segment.log_name)
         end_offset = self.log.end_of(segment)
         offset = min(max(segment.base_offset, self.log.log_start_offset), end_offset)
-        found, after_offset = _SegmentWalks(end_offset=offset), segment.base_offset - 1
+        segment_walks, after_offset = _SegmentWalks(end_offset=offset), segment.base_offset - 1
         try:
             for chunk in chunks(
                 file,
@@ -174,15 +174,15 @@ class _Scope:
             ):
                 sound, problem = rising(chunk, after_offset=after_offset, end_offset=end_offset, file=file)
                 if len(sound.table):
-                    found = found + self._walks_of(sound, segment, found.end_offset)
+                    segment_walks = segment_walks + self._walks_of(sound, segment, segment_walks.end_offset)
                     after_offset = sound.last_offset
                 if problem is not None:
-                    return replace(found, damage=problem)
+                    return replace(segment_walks, damage=problem)
         except (CorruptDataError, RefusedError) as problem:
-            return replace(found, damage=problem)
-        rest = end_offset - found.end_offset
+            return replace(segment_walks, damage=problem)
+        rest = end_offset - segment_walks.end_offset
         counts = OffsetCounts(between_batches=rest, missing_to=end_offset - 1 if rest else -1)
-        return found + replace(self._empty(found.end_offset, end_offset), counts=counts)
+        return segment_walks + replace(self._empty(segment_walks.end_offset, end_offset), counts=counts)
 
     def _walks_of(self, chunk: Chunk, segment: Segment, start_offset: int) -> _SegmentWalks:
         """Return the walks over some batches, from `start_offset` on."""
@@ -260,15 +260,15 @@ def _counted_segments(scope: _Scope, segments: Sequence[Segment]) -> Iterator[_S
 
 def _transaction_ends(log: PartitionLog, contents: LogContents) -> TransactionEnds:
     """Return how the transactions of a log end. Beyond damage no marker is known."""
-    found: list[PackedTables] = []
+    packed_tables: list[PackedTables] = []
     if any(segment.transactional_batches for segment in contents.segments):
         for segment in log.segments:
             file = log.file(segment.log_name)
             try:
-                found.append(read_transaction_tables(file, end_position=segment.size_bytes))
+                packed_tables.append(read_transaction_tables(file, end_position=segment.size_bytes))
             except (CorruptDataError, RefusedError):
                 break
-    return TransactionEnds.of_tables(_deciding_markers(PackedTables.joined(found)))
+    return TransactionEnds.of_tables(_deciding_markers(PackedTables.joined(packed_tables)))
 
 
 def _deciding_markers(tables: Iterable[Table]) -> Iterator[Table]:
@@ -308,21 +308,23 @@ class _Places:
         self._log, self._memory_bytes = log, memory_bytes
         self.damage: KcompactError | None = None
 
-    def gap_walk(self, found: Walk, end_offset: int, *, present: int | None = None) -> GapWalk:
+    def gap_walk(self, reader_walk: Walk, end_offset: int, *, present: int | None = None) -> GapWalk:
         """Return what a reader found up to an offset. `present` are the offsets that count as present, not the rows."""
         offsets = end_offset - self._log.log_start_offset
-        last_gap = found.last_gap
+        last_gap = reader_walk.last_gap
         return GapWalk(
-            rows=found.rows,
-            gaps=found.gaps,
-            first_gap_offset=found.first_gap.offset if found.first_gap else None,
+            rows=reader_walk.rows,
+            gaps=reader_walk.gaps,
+            first_gap_offset=reader_walk.first_gap.offset if reader_walk.first_gap else None,
             last_gap_offset=last_gap.offset if last_gap else None,
             last_gap_row=last_gap.row if last_gap else None,
             last_gap_timestamp_ms=self._timestamp(last_gap) if last_gap else None,
-            last_offset=found.last_offset,
-            last_row=found.rows or None,
-            contiguous_rows_since_gap=found.rows - (last_gap.row if last_gap else 0) if found.rows else None,
-            offsets_present_ratio=(found.rows if present is None else present) / offsets if offsets > 0 else None,
+            last_offset=reader_walk.last_offset,
+            last_row=reader_walk.rows or None,
+            contiguous_rows_since_gap=reader_walk.rows - (last_gap.row if last_gap else 0)
+            if reader_walk.rows
+            else None,
+            offsets_present_ratio=(reader_walk.rows if present is None else present) / offsets if offsets > 0 else None,
         )
 
     def _timestamp(self, place: GapRow) -> int | None:

@@ -56,32 +56,32 @@ def is_broken(table: Table, log_start_offset: int) -> Mask:
     """
     span = table[:, c.LAST_OFFSET] - table[:, c.BASE_OFFSET] + 1
     has_start = (table[:, c.BASE_OFFSET] < log_start_offset) & (table[:, c.LAST_OFFSET] >= log_start_offset)
-    found: Mask = (table[:, c.RECORDS_COUNT] != 0) & ((table[:, c.RECORDS_COUNT] != span) | has_start)
-    return found
+    is_incomplete: Mask = (table[:, c.RECORDS_COUNT] != 0) & ((table[:, c.RECORDS_COUNT] != span) | has_start)
+    return is_incomplete
 
 
 def chunks(file: LogFile, *, end_position: int, log_start_offset: int, memory_bytes: int) -> Iterator[Chunk]:
     """Yield the batches of a segment. Raises CorruptBatchError, BatchTooLargeError, RefusedError, StorageError."""
     for table in header_tables(file, end_position=end_position):
         rows = np.flatnonzero(is_broken(table, log_start_offset))
-        found = [np.empty((0, 3), np.int64)]
+        run_tables = [np.empty((0, 3), np.int64)]
         try:
-            found.append(_broken_runs(file, table, rows, memory_bytes))
+            run_tables.append(_broken_runs(file, table, rows, memory_bytes))
         except KcompactError:
             # What lies between the incomplete batches need not be readable.
             for number in range(len(rows)):
                 try:
-                    found.append(_broken_runs(file, table, rows[number : number + 1], memory_bytes))
+                    run_tables.append(_broken_runs(file, table, rows[number : number + 1], memory_bytes))
                 except KcompactError:
                     if rows[number]:
-                        yield _chunk(table[: rows[number]], found)
+                        yield _chunk(table[: rows[number]], run_tables)
                     raise
-        yield _chunk(table, found)
+        yield _chunk(table, run_tables)
 
 
-def _chunk(table: Table, found: list[Table]) -> Chunk:
+def _chunk(table: Table, run_tables: list[Table]) -> Chunk:
     """Return batches with their runs. Those of magic 0 and 1 get their first offsets and their numbers of records."""
-    broken = np.concatenate(found)
+    broken = np.concatenate(run_tables)
     rows, firsts, lasts = broken.T
     is_legacy = table[rows, c.MAGIC] < 2
     rows, firsts, lasts = rows[is_legacy], firsts[is_legacy], lasts[is_legacy]
@@ -100,7 +100,7 @@ def _broken_runs(file: LogFile, table: Table, rows: Rows, memory_bytes: int) -> 
     is_wanted = np.zeros(len(table), np.bool_)
     is_wanted[rows] = True
     is_far = table[rows[1:], c.POSITION] - ends[rows[:-1]] > _HOLE_BYTES
-    found = [np.empty((0, 3), np.int64)]
+    run_tables = [np.empty((0, 3), np.int64)]
     for span in np.split(rows, np.flatnonzero(is_far) + 1) if len(rows) else ():
         row, end_position = int(span[0]), int(ends[span[-1]])
         start_position = int(table[row, c.POSITION])
@@ -108,9 +108,9 @@ def _broken_runs(file: LogFile, table: Table, rows: Rows, memory_bytes: int) -> 
             file, start_position=start_position, end_position=end_position, memory_bytes=memory_bytes
         ):
             mask = is_wanted[row + run.batch]
-            found.append(_runs_of_rows(row + run.batch[mask], run.offset[mask]))
+            run_tables.append(_runs_of_rows(row + run.batch[mask], run.offset[mask]))
             row += len(run.table)
-    return np.concatenate(found)
+    return np.concatenate(run_tables)
 
 
 def _runs_of_rows(rows: Column, offsets: Column) -> Table:
@@ -223,5 +223,5 @@ def _last_missing(runs: Runs, start_offset: int, end_offset: int) -> int:
     """Return the greatest offset in the range that is in no run, -1 if there is none."""
     ends_before = np.concatenate(([start_offset], runs.last + 1))
     starts = np.append(runs.first, max(end_offset, start_offset))
-    found = np.flatnonzero(starts > ends_before)
-    return int(starts[found[-1]]) - 1 if len(found) else -1
+    gaps = np.flatnonzero(starts > ends_before)
+    return int(starts[gaps[-1]]) - 1 if len(gaps) else -1

@@ -155,17 +155,17 @@ def _batches(count: int) -> str:
 def _names(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
     """Yield the segments that begin above the offset in their names."""
     start = plan.log.log_start_offset
-    found = {
+    first_offsets = {
         each.base_offset: each.first_offset
         for each in gaps.segments
         if each.first_offset is not None and each.base_offset >= start and each.first_offset > each.base_offset
     }
-    if found:
-        shown = _some(f"segment {base} begins with offset {first}" for base, first in found.items())
+    if first_offsets:
+        shown = _some(f"segment {base} begins with offset {first}" for base, first in first_offsets.items())
         yield _proof(
             "segment-names",
             f"the first records of segments were removed: {shown}",
-            segments=[{"base_offset": base, "first_offset": first} for base, first in found.items()],
+            segments=[{"base_offset": base, "first_offset": first} for base, first in first_offsets.items()],
         )
 
 
@@ -217,20 +217,20 @@ def _old_snapshots(plan: CleanPlan) -> Iterator[Evidence]:
     last one of its group.
     """
     log, segment_ms = plan.log, plan.config.segment_ms
-    found = {
+    modified_times_ms = {
         segment.base_offset: (log.snapshots[segment.base_offset].mtime_ms, segment.last_modified_ms)
         for segment in log.segments[:-1]
         if segment.base_offset in log.snapshots
         and segment.last_modified_ms - log.snapshots[segment.base_offset].mtime_ms > segment_ms
     }
-    if found:
-        shown = _some(f"{base} ({time(old)}, log {time(new)})" for base, (old, new) in found.items())
+    if modified_times_ms:
+        shown = _some(f"{base} ({time(old)}, log {time(new)})" for base, (old, new) in modified_times_ms.items())
         yield _hint(
             "old-snapshots",
             f"a snapshot is older than its log by more than segment.ms={segment_ms}, as if that was rewritten: {shown}",
             segments=[
                 {"base_offset": base, "snapshot_modified_ms": old, "log_modified_ms": new}
-                for base, (old, new) in found.items()
+                for base, (old, new) in modified_times_ms.items()
             ],
             segment_ms=segment_ms,
         )
@@ -240,13 +240,13 @@ def _orphan_snapshots(plan: CleanPlan) -> Iterator[Evidence]:
     """Yield the snapshots that belong to no segment. One at the log end is the state of the producers there."""
     log = plan.log
     bases = {segment.base_offset for segment in log.segments}
-    found = sorted(offset for offset in log.snapshots if offset not in bases and offset != log.log_end_offset)
-    if found:
+    offsets = sorted(offset for offset in log.snapshots if offset not in bases and offset != log.log_end_offset)
+    if offsets:
         yield _hint(
             "orphan-snapshots",
-            f"snapshots without a segment at {_some(map(str, found))}: their segments were merged, or a broker once "
+            f"snapshots without a segment at {_some(map(str, offsets))}: their segments were merged, or a broker once "
             "stopped there",
-            offsets=found,
+            offsets=offsets,
         )
 
 
@@ -257,8 +257,8 @@ def _odd_indexes(plan: CleanPlan, gaps: Gaps) -> Iterator[Evidence]:
     one for each of its buffers. Where the batches explain a sparse index, they are far larger than those of the others.
     """
     known = [
-        (segment, segment.index_bytes // OFFSET_ENTRY_BYTES, found.counts)
-        for segment, found in zip(plan.log.segments[:-1], gaps.segments, strict=False)
+        (segment, segment.index_bytes // OFFSET_ENTRY_BYTES, segment_gaps.counts)
+        for segment, segment_gaps in zip(plan.log.segments[:-1], gaps.segments, strict=False)
         if segment.has(Suffix.INDEX) and segment.size_bytes > LEAST_SLOTS * plan.config.index_interval_bytes
     ]
     usual_bytes = median([segment.size_bytes / max(1, entries) for segment, entries, _ in known] or [0])

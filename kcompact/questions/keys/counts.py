@@ -32,8 +32,8 @@ NO_TALLY = Tally()
 
 def total(tallies: Iterable[Tally]) -> Tally:
     """Return the sum of some tallies."""
-    found = list(tallies)
-    return Tally(sum(each.number for each in found), sum(each.size_bytes for each in found))
+    summands = list(tallies)
+    return Tally(sum(each.number for each in summands), sum(each.size_bytes for each in summands))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,10 @@ class KeyCounts:
     @classmethod
     def sum(cls, counts: Iterable[KeyCounts]) -> KeyCounts:
         """Return the sum of several sections."""
-        found = cls()
+        summed_counts = cls()
         for each in counts:
-            found += each
-        return found
+            summed_counts += each
+        return summed_counts
 
     @property
     def latest_tombstones(self) -> Tally:

@@ -118,7 +118,7 @@ def _latest(state: LogState, executor: Executor, sizing: Sizing) -> LatestRecord
     scanned, reduced = executor.scan_and_reduce(job, tasks, CLEANING)
     check_scan(plan.log.directory, tasks, scanned)
     bits, _ = survivors_of(plan, scanned, list(reduced))
-    found = (
+    latest_splits = (
         LatestSplit(
             split.log,
             *(split.start_position, split.end_position, split.base_offset, split.end_offset),
@@ -126,7 +126,7 @@ def _latest(state: LogState, executor: Executor, sizing: Sizing) -> LatestRecord
         )
         for split in splits
     )
-    return LatestRecords(tuple(found), state.aborted, plan.log.log_start_offset)
+    return LatestRecords(tuple(latest_splits), state.aborted, plan.log.log_start_offset)
 
 
 def stable_splits(splits: Iterable[Split], stable_offset: int) -> Iterator[Split]:

@@ -139,8 +139,8 @@ def top_rows(keys: Table, column: int, count: int, *, largest: bool = True) -> T
             equal = equal[equal[:, c.KEY_REF] <= refs[left - 1]]
         keys = np.concatenate((better, equal))
         values = -keys[:, column] if largest else keys[:, column]
-    found: Table = keys[np.lexsort((keys[:, c.KEY_REF], values))][:count]
-    return found
+    chosen_rows: Table = keys[np.lexsort((keys[:, c.KEY_REF], values))][:count]
+    return chosen_rows
 
 
 def _by_split(keys: Table) -> tuple[Column, npt.NDArray[np.int64]]:
@@ -155,10 +155,10 @@ def _by_split(keys: Table) -> tuple[Column, npt.NDArray[np.int64]]:
 
 def _sums(cells: Column, sizes: Column, count: int) -> Table:
     """Return for each cell how often it occurs, and the sum of its sizes."""
-    found = np.zeros((count, 2), np.int64)
-    found[:, 0] = np.bincount(cells, minlength=count)
-    np.add.at(found[:, 1], cells, sizes)
-    return found
+    cell_sums = np.zeros((count, 2), np.int64)
+    cell_sums[:, 0] = np.bincount(cells, minlength=count)
+    np.add.at(cell_sums[:, 1], cells, sizes)
+    return cell_sums
 
 
 def _by_power(versions: Column) -> Table:
@@ -209,9 +209,9 @@ def added_prefixes(rows: Table) -> Table:
         return rows
     rows = rows[np.lexsort((rows[:, PREFIX_REF], rows[:, PREFIX]))]
     starts = np.flatnonzero(np.concatenate(([True], rows[1:, PREFIX] != rows[:-1, PREFIX])))
-    found: Table = np.add.reduceat(rows, starts)
-    found[:, [PREFIX, PREFIX_REF]] = rows[starts][:, [PREFIX, PREFIX_REF]]
-    return found
+    prefix_sums: Table = np.add.reduceat(rows, starts)
+    prefix_sums[:, [PREFIX, PREFIX_REF]] = rows[starts][:, [PREFIX, PREFIX_REF]]
+    return prefix_sums
 
 
 def _limited(table: Table) -> Prefixes:
@@ -246,14 +246,14 @@ def _in_several(all_keys: Sequence[Table], merger: Merger, used_bits: int) -> tu
 
 def _most_shared(job: KeysJob, several: Table, keys_of: dict[int, Table]) -> list[SharedKey]:
     """Return the keys that most logs hold."""
-    found = []
+    shared_keys = []
     for row in top_rows(several, c.KEY_VERSIONS, job.top):
         rows = {
             number: keys[(keys[:, c.KEY_LOW] == row[c.KEY_LOW]) & (keys[:, c.KEY_HIGH] == row[c.KEY_HIGH])]
             for number, keys in keys_of.items()
         }
         held = {number: its_rows[0] for number, its_rows in rows.items() if len(its_rows)}
-        found.append(
+        shared_keys.append(
             SharedKey(
                 logs=tuple(held),
                 refs=tuple(int(each[c.KEY_REF]) for each in held.values()),
@@ -261,4 +261,4 @@ def _most_shared(job: KeysJob, several: Table, keys_of: dict[int, Table]) -> lis
                 size_bytes=sum(int(each[c.KEY_BYTES]) for each in held.values()),
             )
         )
-    return found
+    return shared_keys

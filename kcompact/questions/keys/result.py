@@ -69,10 +69,10 @@ class _Sums(NamedTuple):
         return cls(parts, latest)
 
     def table(self, name: str, rows: int) -> Table:
-        found: Table = np.zeros((rows, 2), np.int64)
+        sums: Table = np.zeros((rows, 2), np.int64)
         for part in self.parts:
-            found += getattr(part, name)
-        return found
+            sums += getattr(part, name)
+        return sums
 
     def top(self, name: str, column: int, count: int, *, largest: bool = True) -> Table:
         tables = [getattr(part, name) for part in self.parts]
@@ -145,8 +145,8 @@ class _Chosen(NamedTuple):
 
         def top_prefixes(column: int) -> Table:
             order = np.lexsort((prefixes[:, PREFIX_REF], -prefixes[:, column]))
-            found: Table = prefixes[order[: job.top]]
-            return found
+            largest_prefixes: Table = prefixes[order[: job.top]]
+            return largest_prefixes
 
         return cls(
             sums.top("most_versions", c.KEY_VERSIONS, job.top),
@@ -292,8 +292,8 @@ def _check(directory: Path, scanned: Mapping[int, CountedSplit], sums: _Sums) ->
             raise AccountingError(path=directory, stage="count of keys", problem=problem)
 
     for split in scanned.values():
-        found = int(split.counts[:, 0].sum())
-        require(found == split.announced, f"records {found:,}, expected {split.announced:,}")
+        counted_records = int(split.counts[:, 0].sum())
+        require(counted_records == split.announced, f"records {counted_records:,}, expected {split.announced:,}")
     keyed = _sum(split.counts[c.KEYED] for split in scanned.values())
     by_key = [sum(part.records for part in sums.parts), sum(part.record_bytes for part in sums.parts)]
     require(keyed == by_key, f"records with keys and bytes {by_key}, expected {keyed}")
@@ -314,15 +314,15 @@ def read_named(job: KeysJob, splits: Mapping[int, Split], refs: Iterable[int]) -
 
     Raises CorruptDataError, LogChangedError, StorageError.
     """
-    found = {}
+    keys_and_offsets = {}
     for number, its_refs in groupby(sorted(set(refs)), key=lambda ref: ref >> c.KEY_REF_SPLIT_SHIFT):
         split = splits[number]
         wanted = {(ref & (1 << c.KEY_REF_SPLIT_SHIFT) - 1) >> c.KEY_REF_ROW_SHIFT: ref for ref in its_refs}
         for row, record in _records(job, split, sorted(wanted)):
             if record.key is None:
                 raise LogChangedError(path=str(split.log), problem="has changed while it was read")
-            found[wanted[row]] = record.key, record.offset
-    return found
+            keys_and_offsets[wanted[row]] = record.key, record.offset
+    return keys_and_offsets
 
 
 def _records(job: KeysJob, split: Split, rows: list[int]) -> Iterator[tuple[int, Record]]:

@@ -92,8 +92,8 @@ def read_split(job: KeysJob, split: Split, collector: RowCollector) -> CountedSp
             ref |= split.number << c.KEY_REF_SPLIT_SHIFT
             rows.append([high, low, ref, record.timestamp, size_bytes, 1, size_bytes])
             if job.separator:
-                prefix, found, _ = record.key.partition(job.separator)
-                rows[-1].append(struct.unpack_from("<q", hash_of(prefix))[0] if found else c.NO_PREFIX)
+                prefix, separator, _ = record.key.partition(job.separator)
+                rows[-1].append(struct.unpack_from("<q", hash_of(prefix))[0] if separator else c.NO_PREFIX)
         row += len(records)
     collector.add(np.array(rows, np.int64).reshape(-1, job.columns))
     return CountedSplit.of(split.number, headers.table(), counts, table_of(transactional))

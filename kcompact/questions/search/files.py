@@ -84,11 +84,11 @@ def files_below(paths: Iterable[Path], selection: Selection = EVERY_PARTITION) -
     Only those in directories of partitions, of any kind, that are selected. What is not mirrored of a bucket is named
     too.
     """
-    found: dict[Path, FoundFile] = {}
+    files: dict[Path, FoundFile] = {}
     by_inode: dict[tuple[int, int], FoundFile] = {}
     for path in paths:
         for each in _below(path):
-            if each.path in found or not _is_selected(each.path, path, selection):
+            if each.path in files or not _is_selected(each.path, path, selection):
                 continue
             if each.identity is not None and each.identity.inode >= 0:  # A file of a bucket has no other name.
                 first = by_inode.setdefault((each.identity.device, each.identity.inode), each)
@@ -96,11 +96,11 @@ def files_below(paths: Iterable[Path], selection: Selection = EVERY_PARTITION) -
                     if each.path not in first.also:
                         first.also.append(each.path)
                     continue
-            found[each.path] = each
+            files[each.path] = each
         for each in _not_mirrored() if isinstance(path, BucketPath) else ():
             if path in each.path.parents and _is_selected(each.path, path, selection):
-                found[each.path] = each
-    return list(found.values())
+                files[each.path] = each
+    return list(files.values())
 
 
 def _not_mirrored() -> Iterator[FoundFile]:

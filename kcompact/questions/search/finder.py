@@ -52,13 +52,13 @@ class Finder:
         most = max(SLICE_BYTES, self._overlap)
         for begin in range(0, len(data), most):
             content = data[begin : begin + most + self._overlap].tobytes()
-            found: list[tuple[int, int]] = []
+            hits: list[tuple[int, int]] = []
             for each in self._classes:
-                found += each.find(content, most)
+                hits += each.find(content, most)
             if not self._classes:
-                found += self._one_by_one(content, most)
-            if found:
-                positions, numbers = np.array(found, np.int64).T
+                hits += self._one_by_one(content, most)
+            if hits:
+                positions, numbers = np.array(hits, np.int64).T
                 is_new = positions + begin + self.sizes[numbers] > start
                 if is_new.any():
                     yield positions[is_new] + begin, numbers[is_new]

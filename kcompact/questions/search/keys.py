@@ -41,7 +41,7 @@ def keys_in(content: bytes, *, file: str, labels: bool) -> tuple[list[tuple[str,
     if content.startswith(_UTF16_MARKS):
         raise ConfigError(path=file, problem="is in UTF-16, as PowerShell writes it; save it as UTF-8")
     odd: dict[str, list[int]] = {}
-    found = []
+    names_and_keys = []
     for number, line in enumerate(content.removeprefix(_UTF8_MARK).split(b"\n"), start=1):
         text = line.removesuffix(_RETURN)
         if not text:
@@ -54,8 +54,8 @@ def keys_in(content: bytes, *, file: str, labels: bool) -> tuple[list[tuple[str,
         for what in _oddities(key):
             odd.setdefault(what, []).append(number)
         name = label.decode("utf-8", "surrogateescape") if labels else f"line {number}"
-        found.append((name, _bytes_of(key, file, number)))
-    return found, [_note(what, lines, file) for what, lines in odd.items()]
+        names_and_keys.append((name, _bytes_of(key, file, number)))
+    return names_and_keys, [_note(what, lines, file) for what, lines in odd.items()]
 
 
 def _bytes_of(key: bytes, file: str, number: int) -> bytes:

@@ -74,8 +74,8 @@ class RunSearch:
         starts = self._run.table[rows, c.SECTION_START] + inflated_at
         ends = self._run.table[rows, c.SECTION_END] + inflated_at
         self.inflated_bytes += int(ends[-1] - starts[0])
-        for found, numbers in self._finder.find(self._run.data[starts[0] : ends[-1]]):
-            positions = found + starts[0]
+        for relative_positions, numbers in self._finder.find(self._run.data[starts[0] : ends[-1]]):
+            positions = relative_positions + starts[0]
             at = starts.searchsorted(positions, side="right") - 1
             is_inside = positions + self._finder.sizes[numbers] <= ends[at]
             positions, numbers, at = positions[is_inside], numbers[is_inside], at[is_inside]
@@ -151,13 +151,13 @@ class _Fields:
     @cached_property
     def _headers(self) -> _Sorted:
         """All names and values of headers, read one by one: only for runs with keys outside of keys and values."""
-        found = [
+        header_fields = [
             (start, size, row)
             for row in np.flatnonzero(self._run.headers_count > 0).tolist()
             for start, size in self._run.header_fields(row)
             if size > 0
         ]
-        return _Sorted.of(*np.array(found, np.int64).reshape(-1, 3).T)
+        return _Sorted.of(*np.array(header_fields, np.int64).reshape(-1, 3).T)
 
     def places(self, positions: Column, sizes: Column) -> Iterator[tuple[Place, Column, Column]]:
         """Yield the places of hits: the numbers of the hits that are there, and the rows of their records."""
@@ -168,13 +168,13 @@ class _Fields:
             rows = self._keys.rows[at]
             is_whole = (self._keys.starts[at] == positions[hits]) & (self._keys.ends[at] == ends[hits])
             is_tombstone = self._run.value_size[rows] < 0
-            for place, those in (
+            for place, is_there in (
                 (Place.KEY, is_whole & ~is_tombstone),
                 (Place.TOMBSTONE, is_whole & is_tombstone),
                 (Place.IN_KEY, ~is_whole),
             ):
-                if those.any():
-                    yield place, hits[those], rows[those]
+                if is_there.any():
+                    yield place, hits[is_there], rows[is_there]
         left = np.flatnonzero(~in_key)
         for place, fields in ((Place.IN_VALUE, "_values"), (Place.IN_HEADERS, "_headers")):
             if len(left):

@@ -57,7 +57,7 @@ class SearchedFile:
 
 
 def search_file(
-    found: FoundFile,
+    file: FoundFile,
     finder: Finder,
     findings: Findings,
     *,
@@ -70,16 +70,16 @@ def search_file(
     With `is_exact` one that shows a key and is not read as records is in doubt. `advance` receives the bytes of each
     step; together they are about the size of the file.
     """
-    searched = SearchedFile(path=found.path, also=found.also, problem=found.problem)
+    searched = SearchedFile(path=file.path, also=file.also, problem=file.problem)
     search = _FileSearch(searched, finder, findings, memory_bytes, advance)
     try:
-        if found.content is not None:
-            search.bytes_of([found.content()])
-        elif found.identity is None:
+        if file.content is not None:
+            search.bytes_of([file.content()])
+        elif file.identity is None:
             return searched
         else:
-            searched.modified_ms = found.identity.mtime_ms
-            with LogFile.at(found.path).open() as opened:
+            searched.modified_ms = file.identity.mtime_ms
+            with LogFile.at(file.path).open() as opened:
                 search.bytes_of(pieces_of(opened, 0, opened.size_bytes))
                 if searched.content is Content.BATCHES:
                     search.records_of(opened)
@@ -207,15 +207,15 @@ class _Windows:
         self._finder = finder
         self._carried = np.empty(0, np.uint8)
 
-    def add(self, piece: Bytes, position: int, found: Callable[[Column, Column], None]) -> None:
+    def add(self, piece: Bytes, position: int, on_hits: Callable[[Column, Column], None]) -> None:
         """Search the piece at a position of the file, which follows the piece before.
 
-        `found` receives the positions at which keys begin, which can be in the piece before, and their numbers.
+        `on_hits` receives the positions at which keys begin, which can be in the piece before, and their numbers.
         """
         before = len(self._carried)
         data = np.concatenate((self._carried, piece)) if before else piece
         for positions, numbers in self._finder.find(data, start=before):
-            found(positions + (position - before), numbers)
+            on_hits(positions + (position - before), numbers)
         self._carried = self._finder.carried(data)
 
 

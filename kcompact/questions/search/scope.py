@@ -68,8 +68,8 @@ def log_dirs_of(paths: Sequence[Path], files: Iterable[Path]) -> list[SearchedLo
     """Return the log directories of some files, and those of the partition directories among the paths."""
     whole = dict.fromkeys(file.parent for file in files if file.name in _LOG_DIR_FILES)
     around = {path.parent if path.is_dir() else path.parent.parent for path in paths}
-    found = [*whole, *(each for each in sorted(around) if each not in whole and is_log_dir(each))]
-    return [_log_dir(path, is_whole=path in whole) for path in found if is_log_dir(path)]
+    directories = [*whole, *(each for each in sorted(around) if each not in whole and is_log_dir(each))]
+    return [_log_dir(path, is_whole=path in whole) for path in directories if is_log_dir(path)]
 
 
 def _log_dir(path: Path, *, is_whole: bool) -> SearchedLogDir:
@@ -125,10 +125,10 @@ def _metadata(log_dirs: Iterable[SearchedLogDir]) -> Mapping[str | None, Cluster
     newest: dict[str | None, ClusterMetadata] = {}
     for log_dir in log_dirs:
         with suppress(KcompactError, OSError):
-            found = read_cluster_metadata(log_dir.path)
+            metadata = read_cluster_metadata(log_dir.path)
             known = newest.get(log_dir.cluster_id)
-            if found is not None and (known is None or found.end_offset > known.end_offset):
-                newest[log_dir.cluster_id] = found
+            if metadata is not None and (known is None or metadata.end_offset > known.end_offset):
+                newest[log_dir.cluster_id] = metadata
     return newest
 
 

@@ -60,17 +60,17 @@ class KeyOutcome:
     names: tuple[str, ...]
     digest: str
     outcome: SearchOutcome
-    found: KeyFindings
+    findings: KeyFindings
 
     @property
     def hits(self) -> dict[Place, int]:
         """How often the key was found, by place."""
-        return self.found.hits
+        return self.findings.hits
 
     @property
     def places(self) -> Sequence[Hit]:
         """The first places of the key."""
-        return self.found.places
+        return self.findings.places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +122,11 @@ def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> lis
         if not has_files(canonical(path)):
             hint = "Nothing can be searched here. Is the disk mounted? Pass the directories that hold the files."
             raise RefusedError(path=path, problem="there is no file in it", hint=hint)
-    found = files_below(map(canonical, paths), selection)
-    if not selection.selects_all and not found:
+    files = files_below(map(canonical, paths), selection)
+    if not selection.selects_all and not files:
         every = files_below(map(canonical, paths))
         raise selection.no_match(paths[0], dict.fromkeys(file.path.parent for file in every))
-    return found
+    return files
 
 
 def search(
@@ -172,8 +172,8 @@ def search(
         version=version,
         salt=salt.decode("utf-8", "backslashreplace") if shows_salt else None,
         keys=tuple(
-            _outcome(key, found, salt, is_open=is_open, is_exact=is_exact)
-            for key, found in zip(keys, findings.keys, strict=True)
+            _outcome(key, key_findings, salt, is_open=is_open, is_exact=is_exact)
+            for key, key_findings in zip(keys, findings.keys, strict=True)
         ),
         files=tuple(searched),
         log_dirs=tuple(log_dirs),
@@ -198,8 +198,8 @@ def _changed_since(
     ]
 
 
-def _outcome(key: SearchedKey, found: KeyFindings, salt: bytes, *, is_open: bool, is_exact: bool) -> KeyOutcome:
-    places = found.hits.keys() & {Place.KEY, Place.TOMBSTONE} if is_exact else found.hits.keys()
+def _outcome(key: SearchedKey, key_findings: KeyFindings, salt: bytes, *, is_open: bool, is_exact: bool) -> KeyOutcome:
+    places = key_findings.hits.keys() & {Place.KEY, Place.TOMBSTONE} if is_exact else key_findings.hits.keys()
     if places - {Place.TOMBSTONE}:
         outcome = SearchOutcome.PRESENT
     elif is_open:
@@ -207,4 +207,4 @@ def _outcome(key: SearchedKey, found: KeyFindings, salt: bytes, *, is_open: bool
     else:
         outcome = SearchOutcome.TOMBSTONE_ONLY if places else SearchOutcome.ABSENT
     digest = hmac.new(salt, key.key, hashlib.sha256).hexdigest()
-    return KeyOutcome(names=key.names, digest=digest, outcome=outcome, found=found)
+    return KeyOutcome(names=key.names, digest=digest, outcome=outcome, findings=key_findings)

@@ -230,10 +230,10 @@ class TransactionCounter:
             size_bytes=held.size_bytes + int(run.table[is_held, c.SIZE].sum()),
         )
 
-    def add(self, found: Iterable[TransactionEvent]) -> None:
+    def add(self, next_events: Iterable[TransactionEvent]) -> None:
         """Add the next events."""
         opened, start = self._open, self._plan.log.log_start_offset
-        for event in found:
+        for event in next_events:
             producer_id = event.producer_id
             if event.last_offset < start:
                 if event.kind == c.DATA:
@@ -344,7 +344,7 @@ class TransactionCounter:
             each.producer_id: each for each in plan.producers.values() if each.transaction_first_offset is not None
         }
         in_log = {} if is_damaged else self._open
-        found = []
+        open_transactions = []
         for producer_id in {*in_log, *known}:
             state, data = known.get(producer_id), self._open.get(producer_id)
             offset = state.transaction_first_offset if state is not None else None
@@ -353,7 +353,7 @@ class TransactionCounter:
                 transaction = replace(transaction, batches=None, records=None, size_bytes=None)
             is_known = None if plan.log.damage else state is not None
             last_ms = state.last_timestamp if state is not None else transaction.last_timestamp_ms or 0
-            found.append(
+            open_transactions.append(
                 replace(
                     transaction,
                     first_offset=transaction.first_offset if offset is None else offset,
@@ -364,7 +364,7 @@ class TransactionCounter:
                     is_hanging=is_known is not False and plan.now_ms - last_ms > plan.config.transaction_max_timeout_ms,
                 )
             )
-        return sorted(found, key=lambda each: each.first_offset)
+        return sorted(open_transactions, key=lambda each: each.first_offset)
 
 
 def _between(first_ms: int, last_ms: int) -> int | None:

@@ -79,10 +79,12 @@ def tombstones(run: RecordRun, *, log_start_offset: int, uncleanable_from: int, 
     """Return the keyed tombstones of a run from the log start on."""
     attributes = run.table[:, c.ATTRIBUTES]
     is_control = are_control(run.table)
-    found = (run.value_size < 0) & (run.key_size >= 0) & (run.offset >= log_start_offset) & ~is_control[run.batch]
-    if not found.any():
+    is_tombstone = (
+        (run.value_size < 0) & (run.key_size >= 0) & (run.offset >= log_start_offset) & ~is_control[run.batch]
+    )
+    if not is_tombstone.any():
         return TombstoneCounts()
-    batch, offsets = run.batch[found], run.offset[found]
+    batch, offsets = run.batch[is_tombstone], run.offset[is_tombstone]
     is_legacy = run.table[batch, c.MAGIC] < 2
     is_stamped = (attributes[batch] & c.DELETE_HORIZON_BIT != 0) & ~is_legacy
     horizons = run.table[batch, c.BASE_TIMESTAMP]
@@ -143,7 +145,7 @@ def events(run: RecordRun, *, log_start_offset: int, file: LogFile) -> Iterator[
 
 def _first_times(run: RecordRun, rows: Column, first_record: Column) -> Column:
     """Return the time of the first record of each batch, of a batch without records its maximum timestamp."""
-    found: Column = run.table[rows, c.MAX_TIMESTAMP].copy()
+    first_times_ms: Column = run.table[rows, c.MAX_TIMESTAMP].copy()
     has_records = run.table[rows, c.RECORDS_COUNT] > 0
-    found[has_records] = run.timestamp[first_record[has_records]]
-    return found
+    first_times_ms[has_records] = run.timestamp[first_record[has_records]]
+    return first_times_ms

@@ -54,10 +54,10 @@ def first_error(findings: Sequence[FileFinding]) -> CorruptDataError | Unsupport
     )
 
 
-def worst_first(found: Iterable[FileFinding]) -> tuple[FileFinding, ...]:
+def worst_first(findings: Iterable[FileFinding]) -> tuple[FileFinding, ...]:
     """Return the findings by severity, damage first. Findings of one severity keep their order."""
     order = list(FileSeverity)
-    return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def first_of(items: Iterable[_Item], finding_of: Callable[[_Item], FileFinding], *, what: str) -> Iterator[FileFinding]:

@@ -218,9 +218,9 @@ def transaction_findings(logs: Iterable[tuple[LogFile, int]], *, log_start_offse
             yield of_error(problem)
             transactions.entries(batches)
             continue
-        found = contradictions(transactions, file, entries, batches)
-        yield from map(of_error, islice(found, MOST_LISTED))
-        one_more = next(found, None)
+        errors = contradictions(transactions, file, entries, batches)
+        yield from map(of_error, islice(errors, MOST_LISTED))
+        one_more = next(errors, None)
         if one_more is not None:
             text = f"{one_more.problem}; further contradictions of this log are not listed"
             yield of_error(

@@ -81,14 +81,14 @@ def verify_log(
         for segment in log.segments
     ]
     contents: list[SegmentContents] = []
-    found: list[FileFinding] = []
+    file_findings: list[FileFinding] = []
     epoch = -1
     for segment, file, by_kernels in zip(log.segments, files, _confirmed(files), strict=True):
         verified = _verified(file, by_kernels, epoch)
         epoch = max(epoch, verified.largest_leader_epoch)
         contents.append(verified.contents)
-        found += verified.findings
-        found += verify_indexes(
+        file_findings += verified.findings
+        file_findings += verify_indexes(
             log.files,
             verified,
             {identity.name for identity in segment.files},
@@ -96,14 +96,14 @@ def verify_log(
             is_growing=file.end_position is not None,
             interval_bytes=index_interval_bytes,
         )
-    found += small_file_findings(log)
-    found += name_findings(log)
+    file_findings += small_file_findings(log)
+    file_findings += name_findings(log)
     # `read_log` may have found damage that the checks above do not repeat.
-    found += _without_known(found, map(of_error, log.damage))
-    if not _is_log_damaged(found):
+    file_findings += _without_known(file_findings, map(of_error, log.damage))
+    if not _is_log_damaged(file_findings):
         with suppress(KernelsUnavailableError):  # Of `doctor`, which has told it; it goes on without it.
-            found += _without_known(found, log_transaction_findings(log, contents))
-    return LogContents(segments=tuple(contents), findings=worst_first(found))
+            file_findings += _without_known(file_findings, log_transaction_findings(log, contents))
+    return LogContents(segments=tuple(contents), findings=worst_first(file_findings))
 
 
 def verify_file(log: LogFile, base_offset: int, *, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> LogContents:
@@ -116,24 +116,26 @@ def verify_file(log: LogFile, base_offset: int, *, memory_bytes: int = DEFAULT_M
     file = SegmentToVerify(log=log, base_offset=base_offset, end_offset=end_offset, memory_bytes=memory_bytes)
     (by_kernels,) = _confirmed([file])
     verified = _verified(file, by_kernels, -1)
-    found = list(verified.findings)
+    file_findings = list(verified.findings)
     if log.name.endswith(Suffix.LOG):
         names = {log.with_suffix(suffix).name for suffix in Suffix if log.with_suffix(suffix).exists()}
-        found += verify_indexes(log.files, verified, names, is_active=file.is_active)
-        if not _is_log_damaged(found):
-            found += _without_known(found, transaction_findings([(log, log.identity().size_bytes)]))
-    return LogContents(segments=(verified.contents,), findings=worst_first(found))
+        file_findings += verify_indexes(log.files, verified, names, is_active=file.is_active)
+        if not _is_log_damaged(file_findings):
+            file_findings += _without_known(file_findings, transaction_findings([(log, log.identity().size_bytes)]))
+    return LogContents(segments=(verified.contents,), findings=worst_first(file_findings))
 
 
-def _without_known(found: Iterable[FileFinding], others: Iterable[FileFinding]) -> list[FileFinding]:
+def _without_known(file_findings: Iterable[FileFinding], others: Iterable[FileFinding]) -> list[FileFinding]:
     """Return the other findings of damage without those at a place where damage was found."""
-    known = {(finding.file, finding.position) for finding in found if finding.severity is FileSeverity.DAMAGE}
+    known = {(finding.file, finding.position) for finding in file_findings if finding.severity is FileSeverity.DAMAGE}
     return [finding for finding in others if (finding.file, finding.position) not in known]
 
 
-def _is_log_damaged(found: Iterable[FileFinding]) -> bool:
+def _is_log_damaged(file_findings: Iterable[FileFinding]) -> bool:
     """Return whether batches are damaged. Then what the markers say is uncertain, and not compared with indexes."""
-    return any(finding.severity is FileSeverity.DAMAGE and finding.file.endswith(Suffix.LOG) for finding in found)
+    return any(
+        finding.severity is FileSeverity.DAMAGE and finding.file.endswith(Suffix.LOG) for finding in file_findings
+    )
 
 
 def _next_base_offset(log: LogFile, base_offset: int) -> int | None:
@@ -266,8 +268,8 @@ class _SegmentChecks:
             error = CorruptBatchError(file=str(log), position=position, offset=offset, problem=problem)
             self.findings.append(of_error(error))
         else:
-            found = FileFinding(severity=severity, file=log.name, position=position, offset=offset, problem=problem)
-            self.findings.append(found)
+            finding = FileFinding(severity=severity, file=log.name, position=position, offset=offset, problem=problem)
+            self.findings.append(finding)
 
     def segment(self, damage: KcompactError | None = None) -> VerifiedSegment:
         """Return what was read; `damage` is why reading ended early."""

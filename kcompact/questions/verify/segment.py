@@ -112,11 +112,11 @@ def _checked_records(run: VerifiedRun, buffers: Buffers, file: LogFile) -> tuple
     is_control = are_control(table)
     for number in np.flatnonzero(is_control).tolist():
         read_marker(run.batch(number, file), file=str(file))
-    found = np.empty((len(table), 3), np.int64)
+    batch_facts = np.empty((len(table), 3), np.int64)
     for first, end, inflated in inflated_runs(buffer, table, buffers, file=str(file), start_position=position):
-        _, _, code = kernels.verify_records(buffer, inflated, table, first, end, found)
+        _, _, code = kernels.verify_records(buffer, inflated, table, first, end, batch_facts)
         if code != c.DONE:
             raise UnconfirmedError
-    if not (found[:, 2] == table[:, c.MAX_TIMESTAMP]).all():
+    if not (batch_facts[:, 2] == table[:, c.MAX_TIMESTAMP]).all():
         raise UnconfirmedError
-    return int(found[~is_control, 0].sum()), int(found[~is_control, 1].sum())
+    return int(batch_facts[~is_control, 0].sum()), int(batch_facts[~is_control, 1].sum())

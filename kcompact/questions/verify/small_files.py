@@ -87,16 +87,16 @@ def log_dir_findings(log_dir: LogDir) -> tuple[FileFinding, ...]:
     The checkpoints of a log directory were read before: `read_log_dir` raises an error for a damaged one.
     """
     file = log_dir.file(META_PROPERTIES)
-    found: list[FileFinding] = []
+    findings: list[FileFinding] = []
     if file.exists():
         try:
             parse_meta_properties(file.read(), file=str(file))
         except CorruptDataError as problem:
-            found.append(of_error(problem))
+            findings.append(of_error(problem))
     if log_dir.is_log_dir and not (log_dir.is_clean_shutdown or log_dir.is_running):
         text = "missing: the broker was not shut down cleanly"
-        found.append(FileFinding(severity=FileSeverity.WARNING, file=CLEAN_SHUTDOWN_FILE, problem=text))
-    return tuple(found)
+        findings.append(FileFinding(severity=FileSeverity.WARNING, file=CLEAN_SHUTDOWN_FILE, problem=text))
+    return tuple(findings)
 
 
 # The names in a partition directory

@@ -103,8 +103,8 @@ class BucketOutput(Output):
                 return None
             return manifest, [self._bucket.address(each) for each in lost_objects(self._bucket, key, manifest)]
 
-        found = zip(names, request_pool().map(look, names), strict=True)
-        return {name: each for name, each in found if each is not None}
+        manifests = zip(names, request_pool().map(look, names), strict=True)
+        return {name: each for name, each in manifests if each is not None}
 
     def _require_no_others(self) -> None:
         """Raise RefusedError if a prefix would have partitions of a whole log directory and others."""
@@ -131,12 +131,12 @@ class BucketOutput(Output):
     def require_space(self, directories: Sequence[Path], together: Callable[[Path], bool], threads: int) -> None:
         """Raise NotEnoughSpaceError if the scratch cannot hold what is copied at the same time."""
         free_bytes, block_bytes, _ = Disk.of(self.path)
-        alone, beside = [0], list[int]()
+        alone, concurrent_bytes = [0], list[int]()
         for path in (*directories, *self._set_aside):
             if path.name not in self._published or path.name in self._damaged:
-                sizes = beside if together(path) else alone
+                sizes = concurrent_bytes if together(path) else alone
                 sizes.append(_scratch_bytes(path, block_bytes))
-        most_bytes = max(*alone, sum(sorted(beside)[-threads:]))
+        most_bytes = max(*alone, sum(sorted(concurrent_bytes)[-threads:]))
         needed_bytes = most_bytes + SHARED_BLOCKS * block_bytes
         if needed_bytes > free_bytes:
             raise NotEnoughSpaceError(path=self.path, needed_bytes=needed_bytes, free_bytes=free_bytes)
@@ -294,10 +294,10 @@ class BucketOutput(Output):
 
         Raises RefusedError if another run has replaced a directory by one that is made otherwise.
         """
-        found = self._look_up([record.name for record in records])
+        manifests = self._look_up([record.name for record in records])
         for record in records:
             path = self.path / record.name
-            manifest, lost = found.get(record.name, (None, [str(path / MANIFEST)]))
+            manifest, lost = manifests.get(record.name, (None, [str(path / MANIFEST)]))
             _require_objects(lost)
             if manifest is not None and _made_from(manifest)[:3] != (record.recipe, record.offsets, record.source):
                 raise ExistsAlreadyError(path)

@@ -102,8 +102,8 @@ def file_states(files: Collection[FileIdentity]) -> FileStates:
 def states_in(directory: OpenDirectory | Path) -> FileStates:
     """Return the files of a directory in the form that a record has. Raises RefusedError, StorageError."""
     with opened(directory) as held:
-        found = [(name, held.status(name)) for name in held.names()]
-    return file_states([FileIdentity.of(name, status) for name, status in found if status is not None])
+        statuses = [(name, held.status(name)) for name in held.names()]
+    return file_states([FileIdentity.of(name, status) for name, status in statuses if status is not None])
 
 
 class CopyMarker:
@@ -147,8 +147,8 @@ class CopyMarker:
 
     def records(self) -> dict[str, FinishedDirectory]:
         """Return the record of each finished directory, by its name. Raises CorruptCheckpointError, StorageError."""
-        found = {name: self.record(name) for name in self._number_of}
-        return {name: record for name, record in found.items() if record is not None}
+        directory_records = {name: self.record(name) for name in self._number_of}
+        return {name: record for name, record in directory_records.items() if record is not None}
 
     def record(self, name: str) -> FinishedDirectory | None:
         """Return the record of a directory, None if it is not finished. Raises as `records`."""

@@ -45,9 +45,9 @@ class KeptFile:
 
     def is_of(self, status: os.stat_result) -> bool:
         """Return whether a file still has the size, time, owner and mode."""
-        found = (status.st_size, status.st_mtime_ns, status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
+        current = (status.st_size, status.st_mtime_ns, status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
         kept = (self.size_bytes, self.mtime_ns, self.uid, self.gid, self.mode)
-        return stat.S_ISREG(status.st_mode) and found == kept
+        return stat.S_ISREG(status.st_mode) and current == kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +100,9 @@ class KeptPartition:
 # --- The format -----------------------------------------------------------------------------------------
 
 
-def _file_name(found: object) -> str:
+def _file_name(json_field: object) -> str:
     """Return a name that is exactly that of a file of a segment, so that it leads to no other directory."""
-    name: str = TEXT.read(found)
+    name: str = TEXT.read(json_field)
     parsed = parse_file_name(name)
     if parsed is None or parsed.temporary is not Temporary.NO:
         raise ValueError(f"{name!r} is not the name of a file of a segment")

@@ -101,15 +101,15 @@ def verify_kept(
     moved_on = None
     logs = _logs_of_groups(subject, present)
     for number, group in reversed([*enumerate(subject.groups)]):
-        found = {file.name: _verified(kept, file, check) for file in group.old}
-        if _is_back(partition, group, found, present):
+        kept_statuses = {file.name: _verified(kept, file, check) for file in group.old}
+        if _is_back(partition, group, kept_statuses, present):
             continue
         moved_on = _changed_since(partition, group, present, logs[group.base_offset], check)
         if moved_on is not None:
             left_out = subject.groups[: number + 1]
             break
         groups.insert(0, group)
-        identities |= {name: FileIdentity.of(name, status) for name, status in found.items()}
+        identities |= {name: FileIdentity.of(name, status) for name, status in kept_statuses.items()}
     if moved_on is not None and not groups:
         raise moved_on
     now = read_checkpoint(log_dir).get(subject.topic_partition)
@@ -160,12 +160,12 @@ def _verified(kept: OpenDirectory, file: KeptFile, check: Callable[[], None]) ->
 
 
 def _is_back(
-    partition: OpenDirectory, group: KeptGroup, found: dict[str, os.stat_result], present: Collection[str]
+    partition: OpenDirectory, group: KeptGroup, kept_statuses: dict[str, os.stat_result], present: Collection[str]
 ) -> bool:
     """Return whether the old files of a group have their names, and no new file is beside them."""
-    if any(file.name in present and file.name not in found for file in group.new):
+    if any(file.name in present and file.name not in kept_statuses for file in group.new):
         return False
-    statuses = ((partition.status(name), status) for name, status in found.items())
+    statuses = ((partition.status(name), status) for name, status in kept_statuses.items())
     return all(now is not None and os.path.samestat(now, status) for now, status in statuses)
 
 
@@ -177,11 +177,11 @@ def _logs_of_groups(subject: KeptPartition, present: Collection[str]) -> dict[in
     starts = sorted(
         {group.base_offset for group in subject.groups} | {base_offset_of(log.name) for log in subject.untouched}
     )
-    found: dict[int, list[int]] = {start: [] for start in starts}
+    bases_by_group: dict[int, list[int]] = {start: [] for start in starts}
     for base in log_bases(present):
         if number := bisect_right(starts, base):
-            found[starts[number - 1]].append(base)
-    return found
+            bases_by_group[starts[number - 1]].append(base)
+    return bases_by_group
 
 
 def _changed_since(

@@ -45,14 +45,14 @@ def overlaps(directory: OpenDirectory, files: Files) -> list[Overlap]:
     Only headers are read. Of a damaged segment those before the damage count.
     Raises RefusedError, StorageError.
     """
-    found, before, end_of_before = [], -1, -1
+    overlapping_segments, before, end_of_before = [], -1, -1
     for base, following in pairwise(log_bases(files)):
         end = max((each.header.next_offset for each in _headers(directory, files, base)), default=base)
         if end > end_of_before:
             before, end_of_before = base, end
         if following < end_of_before:
-            found.append(Overlap(following, before, end_of_before))
-    return found
+            overlapping_segments.append(Overlap(following, before, end_of_before))
+    return overlapping_segments
 
 
 def index_problem(directory: OpenDirectory, files: Files, bases: Collection[int]) -> tuple[int, str] | None:

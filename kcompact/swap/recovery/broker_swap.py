@@ -129,8 +129,8 @@ def _decision(directory: OpenDirectory, files: _Files) -> ForeignRecovery:
         or (name.base_offset in ends and name.suffix is not Suffix.SNAPSHOT)
     ]
     result = {name: now for name, now in standing.items() if now not in replaced}
-    if found := overlaps(directory, result):
-        raise _overlapping(directory, files, result, found)
+    if overlapping_segments := overlaps(directory, result):
+        raise _overlapping(directory, files, result, overlapping_segments)
     kept = _only_copies(directory, files, result, ends)
     removed = [name for name in files.deleted if name.base_offset not in kept]
     if files.cleaned or files.swap or removed:
@@ -241,8 +241,8 @@ def _require_own_indexes(directory: OpenDirectory, files: _Files, result: Files)
     temporary = {name.base_offset for name in files.temporary}
     bases = log_bases(result)
     near = holders(temporary, bases) | holders((base - 1 for base in temporary), bases)
-    if found := index_problem(directory, result, near):
-        base, problem = found
+    if wrong_index := index_problem(directory, result, near):
+        base, problem = wrong_index
         advice = (
             "Move this file to another place (mv). Without it a broker makes all indexes of the segment anew when it "
             f"starts. Then run `kcompact recover --foreign {shell_word(directory.path)}`."
@@ -289,12 +289,12 @@ def _final(name: FileName) -> FileName:
 
 
 def _overlapping(
-    directory: OpenDirectory, files: _Files, result: Files, found: Sequence[Overlap]
+    directory: OpenDirectory, files: _Files, result: Files, overlapping_segments: Sequence[Overlap]
 ) -> RecoveryNeededError:
     """Return the error about segments whose offsets would be in the log twice."""
-    inside, before, end = found[0]
-    bases = {each.base_offset for each in found}
-    merged = {each.before for each in found}
+    inside, before, end = overlapping_segments[0]
+    bases = {each.base_offset for each in overlapping_segments}
+    merged = {each.before for each in overlapping_segments}
     if any(_end_if_intact(directory, result, base) is None for base in merged):
         advice = f"Segment {before} is damaged, or contradicts its indexes. {_START_NO_BROKER}"
     else:

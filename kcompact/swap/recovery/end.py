@@ -100,12 +100,12 @@ def end_recoveries(recoveries: Sequence[Recovery]) -> list[RecoveryReport | Kcom
     In place of a report is the error of a recovery that could not end: its staging directories stay if the checkpoint
     was not written. Raises nothing.
     """
-    return [_reported(each.report, found) for each, found in zip(recoveries, end(recoveries), strict=True)]
+    return [_reported(each.report, outcome) for each, outcome in zip(recoveries, end(recoveries), strict=True)]
 
 
-def _reported(report: RecoveryReport, found: Ended) -> RecoveryReport | KcompactError:
-    problem = found.unwritten or found.stays
-    return replace(report, checkpoint=found.offset) if problem is None else as_failure(problem)
+def _reported(report: RecoveryReport, outcome: Ended) -> RecoveryReport | KcompactError:
+    problem = outcome.unwritten or outcome.stays
+    return replace(report, checkpoint=outcome.offset) if problem is None else as_failure(problem)
 
 
 def end_offset(directory: OpenDirectory, manifests: Mapping[str, Manifest | None]) -> int | None:

@@ -287,10 +287,12 @@ def _require_end_offset(
     if following != manifest.end_offset and (
         is_unfinished or all(is_in_place(directory, group) for group in manifest.groups)
     ):
-        found = (
+        what_follows = (
             "no segment follows" if following is None else f"the segment after the cleaned ones begins at {following}"
         )
-        raise not_followed(directory, staging, f"the manifest has the checkpoint {manifest.end_offset}, but {found}")
+        raise not_followed(
+            directory, staging, f"the manifest has the checkpoint {manifest.end_offset}, but {what_follows}"
+        )
 
 
 def _action(directory: OpenDirectory, present: Collection[str], unfinished: Sequence[CleanedSegment]) -> RecoveryAction:

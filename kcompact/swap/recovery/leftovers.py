@@ -57,13 +57,13 @@ def _read_manifest(directory: OpenDirectory, staging: str, identity: PartitionId
     if directory.status(name) is None:
         return None
     try:
-        found = manifest_format.decode(_content(directory, name))
+        manifest = manifest_format.decode(_content(directory, name))
     except (ValueError, RecursionError) as error:
         raise not_followed(directory, staging, f"the manifest is damaged ({error})") from error
-    difference = found.identity.difference_from(identity)
+    difference = manifest.identity.difference_from(identity)
     if difference:
         raise not_followed(directory, staging, f"the manifest belongs to another partition: {difference}")
-    return found
+    return manifest
 
 
 def not_followed(directory: OpenDirectory, staging: str, problem: str) -> RecoveryNeededError:
@@ -178,10 +178,10 @@ def require_whole(
     path = directory.path / staging / file.staged_as
     is_regular = status is not None and stat.S_ISREG(status.st_mode)
     if status is None or not is_regular or status.st_size != file.size_bytes:
-        found = f"has {status.st_size:,} bytes" if status is not None and is_regular else "is missing"
+        damage = f"has {status.st_size:,} bytes" if status is not None and is_regular else "is missing"
         raise CorruptDataError(
             file=path,
-            problem=f"staged with {file.size_bytes:,} bytes, now it {found}",
+            problem=f"staged with {file.size_bytes:,} bytes, now it {damage}",
             hint="The segment was not replaced. Find the process that writes to this directory, or check the disk. "
             "Then run again.",
         )

@@ -204,7 +204,7 @@ def test_what_a_file_that_does_not_decide_names(tmp_path: Path) -> None:
     """Its directories have moves, and may be missing. Nothing else is taken from them."""
     first, old = log_dir(tmp_path / "d1", D1), with_metadata(tmp_path / "old", D2)
     (old / FUTURE).mkdir()
-    given = BrokerConfig(beside={old: "stale.properties", tmp_path / "gone": "stale.properties"})
+    given = BrokerConfig(other_log_dirs={old: "stale.properties", tmp_path / "gone": "stale.properties"})
     broker = brokers_of([first], given)[first]
     assert ([each.path for each in broker.log_dirs], broker.metadata) == ([first], None)
     assert broker.moves == {TopicPartition("orders", 0): (old / FUTURE,)}
