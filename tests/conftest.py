@@ -12,6 +12,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -109,6 +110,10 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 def pytest_sessionfinish() -> None:
     SHARED_SPARK.stop()
+    # A worker of xdist that needs more than ten seconds to end is killed, and what it has covered would be lost.
+    if "coverage" in sys.modules and (coverage := sys.modules["coverage"].Coverage.current()) is not None:
+        coverage.stop()
+        coverage.save()
 
 
 @pytest.hookimpl(optionalhook=True)

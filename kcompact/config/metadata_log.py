@@ -519,13 +519,11 @@ def _decode(state: _State, record: Record, batch: Batch, file: LogFile) -> Metad
 
     Raises CorruptDataError, UnsupportedError.
     """
-    metadata_record = read_record(
-        record.value, key=record.key, file=str(file), position=batch.position, offset=record.offset
-    )
-    if isinstance(metadata_record, UnknownRecord):
-        state.pass_over(metadata_record, record.offset)
+    content = read_record(record.value, key=record.key, file=str(file), position=batch.position, offset=record.offset)
+    if isinstance(content, UnknownRecord):
+        state.pass_over(content, record.offset)
         return None
-    return metadata_record
+    return content
 
 
 def _apply(state: _State, decoded: MetadataRecord | None, record: Record, batch: Batch, file: LogFile) -> None:

@@ -39,7 +39,7 @@ KEY = Shape(
     Field("digest", STRING, "HMAC-SHA-256 of the key with the salt, in hexadecimal digits"),
     Field("outcome", choice(SearchOutcome), "what the search has shown"),
     Field("found", map_of(INTEGER), "how often the key was found, by place", "hits"),
-    Field("files", INTEGER, "in how many files", "found.files"),
+    Field("files", INTEGER, "in how many files", "findings.files"),
     Field("places", list_of(PLACE), "the first places"),
 )
 
