@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from kcompact import readable
 from kcompact.doctor.believed_index import time_index_findings, too_large_index_findings
 from kcompact.doctor.broken_batches import swap_findings
@@ -19,7 +21,8 @@ from kcompact.errors import CorruptDataError, KcompactError
 from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, log_name, parse_file_name
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.host.disk import Disk
-from kcompact.log.batch_headers import end_by_headers, headers
+from kcompact.kernels import columns as c
+from kcompact.log.batch_headers import end_by_headers, header_tables, headers
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segments import Segment, deleted_segments, first_epoch_offset, holders, only_copies
@@ -63,7 +66,7 @@ def partition_findings(
 
             yield from dry_run_findings(plan, memory_bytes)
         yield from _time_index_findings(plan, reads_all=reads_all)
-        yield from _missing_findings(plan, tails)
+        yield from _missing_findings(plan, tails, reads_all=reads_all)
     yield from recovery_findings(log, problems)
     yield from refused_indexes(log, plan.config.release)
     yield from _index_findings(log)
@@ -148,8 +151,11 @@ def _end_if_whole(file: LogFile, base_offset: int) -> int | None:
 # Segments that are not there
 
 
-def _missing_findings(plan: CleanPlan, tails: Sequence[Tail]) -> Iterator[Finding]:
-    """Yield logs that other files name, and gaps. A copy that was stopped half way looks like this."""
+def _missing_findings(plan: CleanPlan, tails: Sequence[Tail], *, reads_all: bool) -> Iterator[Finding]:
+    """Yield logs that other files name, and gaps. A copy that was stopped half way looks like this.
+
+    Gaps inside of segments are found with `reads_all`.
+    """
     log = plan.log
     known = {int(Path(each.file).stem) for each in log.damage if each.file.endswith(Suffix.LOG)}
     known |= {*deleted_segments(log.deleted)}
@@ -176,6 +182,8 @@ def _missing_findings(plan: CleanPlan, tails: Sequence[Tail]) -> Iterator[Findin
     # A log that was never cleaned has no gaps.
     if plan.config.policy_text == "delete" and log.checkpoint_offset is None:
         yield from _gaps(log, tails)
+        for segment in log.segments if reads_all else ():
+            yield from _first_gap_inside(log, segment)
 
 
 def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str]:
@@ -227,6 +235,35 @@ def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
                 problem=f"ends at offset {tail.end_offset}, but the next segment begins at {after.base_offset}: the "
                 f"offsets between are missing, unless the topic was compacted before",
             )
+
+
+def _first_gap_inside(log: PartitionLog, segment: Segment) -> Iterator[Finding]:
+    """Yield the first batch of a segment that does not begin where the one before ends, or the segment.
+
+    The checksum of a batch does not cover its offset: a damaged one can be too high in the last segment, where no
+    other file contradicts it. A broker goes on from there.
+    """
+    next_offset = max(segment.base_offset, log.log_start_offset)
+    with suppress(CorruptDataError):  # It is reported as damage.
+        for table in header_tables(log.file(segment.log_name), end_position=segment.size_bytes):
+            ends = np.maximum.accumulate(np.maximum(table[:, c.LAST_OFFSET] + 1, next_offset))
+            expected = np.concatenate(([next_offset], ends[:-1]))
+            # The header of a compressed batch of an older format does not have its first offset.
+            is_known = (table[:, c.MAGIC] == 2) | (table[:, c.ATTRIBUTES] & c.CODEC_MASK == 0)
+            leaps = np.flatnonzero(is_known & (table[:, c.BASE_OFFSET] > expected))
+            if len(leaps):
+                missing_from, base_offset = int(expected[leaps[0]]), int(table[leaps[0], c.BASE_OFFSET])
+                yield Finding(
+                    code=RemarkCode.OFFSET_GAP,
+                    directory=log.directory,
+                    file=log.directory / segment.log_name,
+                    position=int(table[leaps[0], c.POSITION]),
+                    offset=missing_from,
+                    problem=f"the offsets from {missing_from} on are missing, and a batch begins at {base_offset}: "
+                    "they are lost, or the offset of the batch is damaged, unless the topic was compacted before",
+                )
+                return
+            next_offset = int(ends[-1])
 
 
 def _time_index_findings(plan: CleanPlan, *, reads_all: bool) -> Iterator[Finding]:

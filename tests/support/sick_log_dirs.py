@@ -34,9 +34,7 @@ from tests.support.index_entries import ABORTED_TXN
 from tests.support.machine_code import without_machine_code
 from tests.support.metadata_records import MetadataRecord
 
-BROKER = MetaProperties(
-    version=1, cluster_id="kcompactFixtureBroker0", node_id=1, directory_id="AAAAAAAAAAAAAAAAAAAAAQ"
-)
+BROKER = MetaProperties(version=1, cluster_id="kcompactFixtureBroker0", node_id=1, directory_id="A" * 21 + "Q")
 OTHER = replace(BROKER, directory_id="A" * 21 + "g")
 HEALTHY = """\
 log now=10:00 hw=7
@@ -147,6 +145,14 @@ def log_with_a_gap(log_dir: Path) -> Options:
     for path in orders(log_dir).glob("*3.*"):
         path.unlink()
     return DELETE
+
+
+@of(RemarkCode.OFFSET_GAP)
+def offset_that_no_checksum_covers(log_dir: Path) -> Options:
+    """In the last segment of a log that the next broker recovers, so nothing else contradicts the offset."""
+    flip(orders(log_dir) / LOG6, 5)
+    killed_broker(log_dir)
+    return (*DELETE, "--verify")
 
 
 @of(RemarkCode.INTERNAL_POLICY)
@@ -287,7 +293,7 @@ def transaction_index_of_the_future(log_dir: Path) -> Options:
 
 @of(RemarkCode.BAD_TRANSACTION_INDEX)
 def transaction_index_of_the_future_after_a_kill(log_dir: Path) -> Options:
-    (log_dir / ".kafka_cleanshutdown").unlink()
+    killed_broker(log_dir)
     return with_new_entry(log_dir)
 
 

@@ -102,6 +102,7 @@ SIDE_EFFECTS: dict[str, set[str]] = {
     "future_without_a_topic_id": {"paused-by-move"},
     "more_than_the_end_is_torn": {"unclean-shutdown"},
     "log_below_its_high_watermark_after_a_kill": {"unclean-shutdown"},
+    "offset_that_no_checksum_covers": {"unclean-shutdown"},
     "transaction_index_of_the_future_after_a_kill": {"unclean-shutdown"},
     "swap_of_zeros": {"leftovers"},
     "two_metadata_logs": {"refused"},  # They are empty directories.
