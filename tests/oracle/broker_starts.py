@@ -145,7 +145,10 @@ def _metadata_offsets(directory: Path) -> set[int]:
 
 
 def _gives_new_record(address: str, name: str) -> bool:
-    """Append records to a partition that need entries of its indexes; return whether a consumer gets the last one."""
+    """Append records to a partition that need entries of its indexes; return whether a consumer gets all of them.
+
+    It begins with the first one: from a later one on, an index can lead past bytes that no consumer gets past.
+    """
     topic, number = name.rsplit("-", 1)
     limit_ms = int(STANDS_STILL_S * 1000)
     try:
@@ -159,13 +162,15 @@ def _gives_new_record(address: str, name: str) -> bool:
     except KafkaError:
         return False
     try:
-        for _ in range(3):  # Each is a batch, and larger than `index.interval.bytes`.
-            sent = producer.send(topic, key=b"new", value=bytes(5000), partition=int(number)).get(3 * STANDS_STILL_S)
+        sent = [  # Each is a batch, and larger than `index.interval.bytes`.
+            producer.send(topic, key=b"new", value=bytes(5000), partition=int(number)).get(3 * STANDS_STILL_S).offset
+            for _ in range(3)
+        ]
     except KafkaError:
         return False
     finally:
         producer.close(timeout=STANDS_STILL_S)
-    return sent.offset in _offsets(address, name, first_offset=sent.offset)
+    return set(sent) <= _offsets(address, name, first_offset=sent[0])
 
 
 def _offsets(address: str, name: str, first_offset: int | None = None) -> set[int]:
