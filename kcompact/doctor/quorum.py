@@ -157,7 +157,8 @@ def _metadata_finding(damage: CorruptDataError) -> Finding:
     without = "If an older snapshot or the log has all records, it can start without this file"
     if damage.position is None:  # It is incomplete. Kafka does not look for the footer.
         takes = (
-            "takes what it has for all records: it ends, or forgets topics and sets their directories aside (-stray)"
+            "takes what it has for all records: if more than the footer is missing, it ends, or forgets topics and "
+            "sets their directories aside (-stray)"
         )
         return replace(finding, problem=f"{damage.problem}. A broker loads the newest snapshot, and {takes}. {without}")
     problem = f"{damage.problem}. A broker loads the newest snapshot first. {without}"

@@ -212,12 +212,16 @@ def examined(home: Path, now_ms: int) -> list[Finding]:
 
 def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]:
     """Return what `doctor` leaves unsaid, and what it says wrongly."""
+    lost = list(sound.lost(damaged))
+    # Whether a snapshot without a footer lacks records too, nothing tells.
+    doubtful = [each for each in found if "it has no footer" in each.problem and not (damaged.ended or lost)]
     # A consumer of a small log fetches whole segments, and hardly uses an index.
     severities: Mapping[Severity, RemarkCode] = {
-        each.severity: each.code for each in reversed(found) if each.code is not RemarkCode.HIDDEN_RECORDS
+        each.severity: each.code
+        for each in reversed(found)
+        if each.code is not RemarkCode.HIDDEN_RECORDS and each not in doubtful
     }
     kinds = {each.code for each in found}
-    lost = list(sound.lost(damaged))
     wrong = []
     if damaged.ended and Severity.BROKER not in severities:
         wrong.append("unsaid: the broker ends")

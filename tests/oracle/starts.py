@@ -237,6 +237,8 @@ def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
         found = [
             each for each in found if each.code is not RemarkCode.UNWRITABLE_INDEX or not _is_passed(each, damaged)
         ]
+        # With the batches of another log a log gets a hole where it had nothing.
+        found = [each for each in found if each.code is not RemarkCode.OFFSET_GAP or not _is_served(each, damaged)]
     kinds = {each.severity: each.code for each in found}
     wrong = []
     if Severity.BROKER in kinds and not stops(damaged):
@@ -256,6 +258,12 @@ def false_alarms(sound: Json, damaged: Json, found: list[Finding]) -> list[str]:
         if each.code is RemarkCode.CLEANER_ENDS and "cleaner_ends" not in damaged["log_dirs"][0]:
             wrong.append("wrong: the cleaner does not end")
     return wrong
+
+
+def _is_served(found: Finding, damaged: Json) -> bool:
+    """Return whether the broker serves the log with the gap."""
+    offsets = damaged["log_dirs"][0]["partitions"].get(found.directory.name, {}).get("offsets", [])
+    return found.offset is not None and found.offset not in offsets and max(offsets, default=-1) > found.offset
 
 
 def _is_passed(found: Finding, damaged: Json) -> bool:
