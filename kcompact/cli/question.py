@@ -115,11 +115,12 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
     not_read = left_out(named, options.selection)
 
     def show(printer: Printer) -> None:
-        from kcompact.cli.output.entries import show_file
         from kcompact.views.plans import left_out_parts
 
         question.show(answers, printer)
         for number, single in enumerate(file_entries):
+            from kcompact.cli.output.entries import show_file  # It takes long to load.
+
             if number or answers:
                 printer.line()
             show_file(single, printer)

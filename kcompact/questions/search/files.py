@@ -118,6 +118,8 @@ def _not_mirrored() -> Iterator[FoundFile]:
 
 def _is_selected(file: Path, path: Path, selection: Selection) -> bool:
     """Return whether a file is in a directory that is selected, from the path down."""
+    if selection.selects_all:
+        return True
     around = [each for each in file.parents if each == path or path in each.parents] or [file.parent]
     return any(map(selection.has, around))
 
