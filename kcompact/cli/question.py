@@ -112,8 +112,6 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
     doubts = question.doubts(answers, options)
     streams.tell_notes(doubts)
 
-    not_read = left_out(named, options.selection)
-
     def show(printer: Printer) -> None:
         from kcompact.views.plans import left_out_parts
 
@@ -124,13 +122,20 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
             if number or answers:
                 printer.line()
             show_file(single, printer)
-        if not_read and question.shows_left_out:
+        not_read = left_out(named, options.selection) if question.shows_left_out else []
+        if not_read:
             printer.line()
             printer.parts(left_out_parts(not_read, printer.space))
 
     def content() -> Mapping[str, object]:
-        shared = {"now_ms": options.now_ms, "notes": [*notes, *doubts], "left_out": not_read, "files": file_entries}
-        return {**shared, "partitions": [*answers, *unusable], **question.content([*answers, *unusable])}
+        return {
+            "now_ms": options.now_ms,
+            "notes": [*notes, *doubts],
+            "files": file_entries,
+            "left_out": left_out(named, options.selection),
+            "partitions": [*answers, *unusable],
+            **question.content([*answers, *unusable]),
+        }
 
     given = question.given | ({WITH_FILES} if file_entries else set())
     if lost := deliver(question.document, content, show, as_json=as_json, given=given, verbose=question.verbose):

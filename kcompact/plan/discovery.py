@@ -87,7 +87,10 @@ def find_partitions(
 
 
 def partitions_in(log_dir: Path) -> list[Path]:
-    """Return the partition directories in a log directory, but those that a broker deletes, moves or calls stray."""
+    """Return the partition directories in a log directory.
+
+    Directories that a broker deletes, moves or has found to be stray are left out.
+    """
     return [
         directory
         for directory in partition_directories(log_dir)

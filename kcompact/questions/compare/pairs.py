@@ -61,7 +61,7 @@ class PairedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The partitions that at least two sides have, and those that only one has, as far as they are selected."""
+    """The selected partitions: those that at least two sides have, and those that only one has."""
 
     sides: tuple[Side, ...]
     paired: tuple[PairedPartition, ...]
