@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from kcompact import kernels
 from kcompact.config.brokers import Broker, brokers_of
@@ -51,12 +52,19 @@ from kcompact.errors import (
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
 from kcompact.log.directory import LogDir, PerLogDir, is_one_partition
-from kcompact.plan.discovery import canonical, partitions_in
+from kcompact.plan.discovery import canonical, has_others, partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes
 from kcompact.plan.setting_notes import wrong_name_notes
 from kcompact.plan.walk import Planner, walk_partitions
 from kcompact.remarks import RemarkCode
+
+
+class Examination(NamedTuple):
+    """What was found, the worst first, and whether all partitions of the log directories were examined."""
+
+    findings: list[Finding]
+    has_all: bool
 
 
 def examine(
@@ -65,8 +73,8 @@ def examine(
     *,
     reads_all: bool,
     memory_bytes: int,
-) -> list[Finding]:
-    """Return what would stop a broker with these log directories, its cleaner or kcompact, the worst first.
+) -> Examination:
+    """Return what would stop a broker with these log directories, its cleaner or kcompact.
 
     With `reads_all` every byte is read, else names, small files, and the ends of segments and indexes.
     A path is a log directory, or a partition: then only that one is examined, with the files beside it. Raises
@@ -74,23 +82,11 @@ def examine(
     """
     of_kernels = list(_kernel_findings(canonical(paths[0]), reads_all=reads_all))
     with kernels.confirming_nothing() if any(each.stops for each in of_kernels) else nullcontext():
-        findings = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
-    return worst_first([*of_kernels, *findings])
+        findings, has_all = _examined(paths, options, reads_all=reads_all, memory_bytes=memory_bytes)
+    return Examination(worst_first([*of_kernels, *findings]), has_all)
 
 
-def examines_all(paths: Sequence[Path], options: PlanOptions) -> bool:
-    """Return whether all partitions of the log directories are examined, not only some. Raises RefusedError."""
-    for log_dir, named in _named(paths).items():
-        try:
-            inside = partitions_in(log_dir)
-        except OSError:  # A finding says so.
-            return False
-        if not set(inside) <= set(filter(options.selection.has, named or inside)):
-            return False
-    return True
-
-
-def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> list[Finding]:
+def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, memory_bytes: int) -> Examination:
     named = _named(paths)
     log_dirs = [*named]
     brokers = brokers_of(log_dirs, options.broker_config)
@@ -103,19 +99,19 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     findings += missing_log_dir_findings(brokers)
     identities: dict[Path, MetaProperties] = {}
     checkpoints = PerLogDir(readable_log_dir)
-    partitions: list[Path] = []
+    inside: list[Path] = []
     for log_dir in log_dirs:
         try:
             with storage_errors(log_dir):
-                inside = filter(options.selection.has, partitions_in(log_dir))
-                partitions += [each for each in inside if not named[log_dir] or each in named[log_dir]]
+                meant = named[log_dir]
+                inside += [each for each in partitions_in(log_dir) if not meant or each in meant]
                 findings += _log_dir_findings(log_dir, identities, checkpoints)
                 findings += quorum_findings(log_dir, brokers[log_dir])
         except KcompactError as problem:
             findings.append(of_error(problem, log_dir))
+    partitions = list(filter(options.selection.has, inside))
     if not options.selection.selects_all and not partitions:
-        every = [directory for log_dir in log_dirs for directory in partitions_in(log_dir)]
-        raise options.selection.no_match(paths[0], every)
+        raise options.selection.no_match(paths[0], inside)
     findings += identity_findings(identities, configs)
     findings += metadata_log_findings(brokers)
     findings += duplicate_findings(partitions, brokers)
@@ -125,7 +121,7 @@ def _examined(paths: Sequence[Path], options: PlanOptions, *, reads_all: bool, m
     findings += _all_partitions(
         partitions, options, brokers, checkpoints, reads_all=reads_all, memory_bytes=memory_bytes
     )
-    return findings
+    return Examination(findings, has_all=not has_others(log_dirs, partitions))
 
 
 def _named(paths: Sequence[Path]) -> dict[Path, list[Path]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.path import BucketPath, is_address, require_known_store
 from kcompact.bucket.scratch import as_path
+from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import ConfigError, KcompactError, RefusedError
 from kcompact.format import names
 from kcompact.format.names import DirectoryKind, parse_directory
@@ -96,6 +97,18 @@ def partitions_in(log_dir: Path) -> list[Path]:
         for directory in partition_directories(log_dir)
         if (name := parse_directory(directory.name)) and name.kind is DirectoryKind.PARTITION
     ]
+
+
+def has_others(log_dirs: Iterable[Path], directories: Collection[Path]) -> bool:
+    """Return whether log directories have, or may have, more partitions than these, the metadata log apart.
+
+    What is said of some partitions of a disk is not said of the disk.
+    """
+    try:
+        inside = {each for log_dir in log_dirs for each in partitions_in(log_dir)}
+    except OSError:
+        return True
+    return any(each.name != METADATA_DIRECTORY for each in inside.difference(directories))
 
 
 def canonical(path: Path) -> Path:

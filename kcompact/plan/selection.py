@@ -35,9 +35,10 @@ class Selection:
         if self.selects_all:
             return True
         parsed = parse_directory(directory.name)
-        return parsed is not None and self._has(parsed.topic_partition)
+        return parsed is not None and self.has_partition(parsed.topic_partition)
 
-    def _has(self, partition: TopicPartition) -> bool:
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """Return whether a partition matches."""
         return (not self.partitions or partition.partition in self.partitions) and self._has_topic(partition)
 
     def _has_topic(self, partition: TopicPartition) -> bool:

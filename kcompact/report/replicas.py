@@ -20,8 +20,8 @@ from kcompact.views.replicas import (
     alone_sentences,
     extent,
     named_keys,
-    no_action_words,
     not_compared_sentences,
+    rest_words,
     tone_of,
 )
 
@@ -122,8 +122,9 @@ def _before_start(actions: Sequence[PartitionAction], path: Path, *, is_complete
         caption="partitions that must not come back as they are, or that need a decision",
         sentences=("why", "command"),
     )
-    part: Part = table if rows else lines(f"{no_action_words(is_complete=is_complete).capitalize()}.")
-    return Section(title=f"Before the broker of {shown(path)} starts", parts=(part,))
+    words = rest_words(has_actions=bool(rows), is_complete=is_complete)
+    parts: list[Part] = [*([table] if rows else []), *([lines(f"{words.capitalize()}.")] if words else [])]
+    return Section(title=f"Before the broker of {shown(path)} starts", parts=tuple(parts))
 
 
 def _how(pairs: Pairs, command: str) -> Section:

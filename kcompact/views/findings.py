@@ -16,8 +16,9 @@ MOST_SHOWN = 5
 _TONES = {Severity.RECORDS: Tone.BAD, Severity.NOTE: Tone.MUTED}
 FINE = "Nothing stops a broker, its cleaner or kcompact."
 FINE_AS_FAR_AS_READ = "Nothing that was read stops a broker, its cleaner or kcompact; the notes say what was not read."
-FINE_AS_FAR_AS_CHOSEN = "Nothing that was read stops a broker, its cleaner or kcompact; other partitions were not read."
+FINE_AS_FAR_AS_CHOSEN = "Nothing that was read stops a broker, its cleaner or kcompact."
 FINE_BESIDE_BROKER = "A broker is running; nothing was found that stops it or its cleaner."
+NOT_ALL = "Other partitions were not read."
 
 
 def findings_parts(findings: Sequence[Finding], space: Space, *, is_quiet: bool, has_all: bool) -> list[Part]:
@@ -36,6 +37,8 @@ def findings_parts(findings: Sequence[Finding], space: Space, *, is_quiet: bool,
     elif not stopping:
         is_open = any(finding.code in (RemarkCode.ASSUMED_SETTINGS, RemarkCode.MISSING_LOG_DIR) for finding in findings)
         summary_lines.append(FINE_AS_FAR_AS_READ if is_open else FINE if has_all else FINE_AS_FAR_AS_CHOSEN)
+    if not has_all:
+        summary_lines.append(NOT_ALL)
     counts = Counter(finding.severity for finding in findings)
     if counts:
         summary_lines.append(

@@ -81,13 +81,14 @@ def before_start_parts(actions: Sequence[PartitionAction], path: Path, *, is_com
                 Heading(name=f"{counted(len(partitions), 'partition')} of {shown(path)}", detail=what, tone=Tone.BAD)
             )
             parts.append(lines(*(each.command or each.partition for each in partitions), is_close=True))
-    if not parts:
-        parts.append(lines(f"{shown(path)}: {no_action_words(is_complete=is_complete)}", is_indented=False))
-    return parts
+    words = rest_words(has_actions=bool(parts), is_complete=is_complete)
+    return [*parts, lines(f"{shown(path)}: {words}", is_indented=False)] if words else parts
 
 
-def no_action_words(*, is_complete: bool) -> str:
-    """Return what it means that no partition needs an action before a start."""
+def rest_words(*, has_actions: bool, is_complete: bool) -> str:
+    """Return what is said before a start of partitions that need no action, nothing if all were compared."""
+    if has_actions:
+        return "" if is_complete else "not everything was compared, so others may need it too"
     if is_complete:
         return "nothing speaks against a start"
     return "nothing that was compared speaks against a start, but not everything was compared"

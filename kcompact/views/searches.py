@@ -11,7 +11,7 @@ from kcompact.plan.selection import Selection
 from kcompact.questions.search.findings import Hit, Place
 from kcompact.questions.search.scan import SearchedFile
 from kcompact.questions.search.scope import SearchedLogDir, SearchedPartition
-from kcompact.questions.search.statement import UNKNOWN, KeyOutcome, SearchOutcome, Statement
+from kcompact.questions.search.statement import KeyOutcome, SearchOutcome, Statement
 from kcompact.readable import counted, shown, some_of
 from kcompact.views.parts import Cell, Heading, Items, Part, Table, Tone, cell, lines
 
@@ -29,7 +29,7 @@ def search_parts(statement: Statement, *, is_complete: bool) -> list[Part]:
     outcome is the first and the last line.
     """
     most = None if is_complete else _MOST_SHOWN
-    parts: list[Part] = [lines(_in_all(statement.keys), is_indented=False), *_keys(statement.keys, most)]
+    parts: list[Part] = [lines(_in_all(statement), is_indented=False), *_keys(statement.keys, most)]
     parts.append(_scope(statement, most))
     parts += _doubts(statement, most)
     parts.append(_by_broker_and_topic(statement, most))
@@ -38,15 +38,16 @@ def search_parts(statement: Statement, *, is_complete: bool) -> list[Part]:
     else:
         more = "-v, a file and a pipe get the whole statement, with the checksum of every file; --json too."
         parts.append(lines(more, is_indented=False))
-    parts.append(lines(_in_all(statement.keys), is_indented=False))
+    parts.append(lines(_in_all(statement), is_indented=False))
     return parts
 
 
-def _in_all(keys: Sequence[KeyOutcome]) -> str:
+def _in_all(statement: Statement) -> str:
     """Return `3 keys: 2 present, 1 absent`."""
-    counts = Counter(key.outcome for key in keys)
+    counts = Counter(key.outcome for key in statement.keys)
     words = [f"{counts[outcome]:,} {_words(outcome)}" for outcome in SearchOutcome if counts[outcome]]
-    return f"{counted(len(keys), 'key')}: {', '.join(words)}"
+    where = "" if statement.selection.selects_all else " (only selected partitions were searched)"
+    return f"{counted(len(statement.keys), 'key')}: {', '.join(words)}{where}"
 
 
 def _keys(keys: Sequence[KeyOutcome], most: int | None) -> Iterable[Part]:
@@ -103,7 +104,7 @@ def _scope(statement: Statement, most: int | None) -> Items:
         ("by", f"kcompact {statement.version}"),
         ("salt", "that of --salt" if statement.salt is None else shown(statement.salt)),
         ("method", statement.method),
-        *_several("cannot know", UNKNOWN),
+        *_several("cannot know", statement.cannot_know),
     ]
     return Items(items=tuple((Cell(text=name), text) for name, text in items), width=11)
 

@@ -207,7 +207,7 @@ def examined(home: Path, now_ms: int) -> list[Finding]:
     """Return what `doctor --verify` finds."""
     config = read_broker_config(home / "server.properties", log_dirs_moved=True)
     options = PlanOptions(now_ms=now_ms, broker_config=config)
-    return examine([home / "log-dir"], options, reads_all=True, memory_bytes=MEMORY_BYTES)
+    return examine([home / "log-dir"], options, reads_all=True, memory_bytes=MEMORY_BYTES).findings
 
 
 def differences(sound: Start, damaged: Start, found: list[Finding]) -> list[str]:

@@ -189,7 +189,7 @@ def examined(log_dir: Path, now_ms: int, *, reads_all: bool) -> list[Finding]:
         Override(name=name, value=value, topic=topic) for topic, each in CONFIGS.items() for name, value in each.items()
     )
     options = PlanOptions(now_ms=now_ms, overrides=overrides)
-    return examine([log_dir], options, reads_all=reads_all, memory_bytes=MEMORY_BYTES)
+    return examine([log_dir], options, reads_all=reads_all, memory_bytes=MEMORY_BYTES).findings
 
 
 def stops(reply: Json) -> bool:

@@ -79,7 +79,7 @@ def command(
     from kcompact.cli.json.compare import COMPARE, WITH_BEFORE_START
     from kcompact.cli.json.keys import WITH_PRINT_DATA
     from kcompact.exit_codes import ExitCode, gravest_exit_code
-    from kcompact.questions.compare.before_start import Action, actions_before_start
+    from kcompact.questions.compare.before_start import Action, actions_before_start, is_all_compared
     from kcompact.questions.compare.pairs import pair
     from kcompact.report.file import require_libraries, require_writable
 
@@ -92,13 +92,12 @@ def command(
     actions = actions_before_start(partitions, paths[0]) if before_start else None
     if before_start:
         _tell_if_running(pairs.sides[0])
-    answer = _Answer(partitions, pairs, actions, print_data)
+    answer = _Answer(partitions, pairs, actions, is_all_compared(partitions, pairs), print_data)
     if file is not None:
         _write_page(answer, file)
     given = {WITH_PRINT_DATA} if print_data else set[str]()
     given |= {WITH_BEFORE_START} if before_start else set()
-    content = {"partitions": partitions, "alone": _alone(pairs), "before_start": actions}
-    lost = deliver(COMPARE, lambda: content, partial(_show, answer), as_json=as_json, given=given)
+    lost = deliver(COMPARE, partial(_content, answer), partial(_show, answer), as_json=as_json, given=given)
     _tell(answer)
     codes = [*(partition.exit_code for partition in partitions), pairs.exit_code]
     codes += [ExitCode.DIFFERENT for each in actions or () if each.action is Action.MOVE_AWAY]
@@ -106,12 +105,25 @@ def command(
 
 
 class _Answer(NamedTuple):
-    """What the command shows: the compared partitions, and what to do before a start, None if nobody asked."""
+    """What the command shows: the compared partitions, and what to do before a start, None if nobody asked.
+
+    `is_all_compared`: all partitions of the first path were compared whole.
+    """
 
     partitions: list[ComparedPartition]
     pairs: Pairs
     actions: list[PartitionAction] | None
+    is_all_compared: bool
     print_data: bool
+
+
+def _content(answer: _Answer) -> dict[str, object]:
+    return {
+        "partitions": answer.partitions,
+        "alone": _alone(answer.pairs),
+        "before_start": answer.actions,
+        "is_all_compared": answer.is_all_compared,
+    }
 
 
 def _require_different(paths: Sequence[Path]) -> None:
@@ -127,16 +139,14 @@ def _directories(pairs: Pairs) -> list[Path]:
 
 
 def _show(answer: _Answer, printer: Printer) -> None:
-    from kcompact.questions.compare.before_start import is_all_compared
     from kcompact.views.replicas import alone_parts, before_start_parts, replica_parts
 
-    partitions, pairs, actions, print_data = answer
+    partitions, pairs, actions, is_whole, print_data = answer
     printer.parts(replica_parts(partitions, print_data=print_data))
     if pairs.alone:
         printer.parts(alone_parts(pairs))
     if actions is not None:
-        is_complete = is_all_compared(partitions, pairs)
-        printer.parts(before_start_parts(actions, pairs.sides[0].path, is_complete=is_complete))
+        printer.parts(before_start_parts(actions, pairs.sides[0].path, is_complete=is_whole))
 
 
 def _tell(answer: _Answer) -> None:
@@ -168,7 +178,7 @@ def _write_page(answer: _Answer, file: Path) -> None:
     from kcompact.report.page import rendered
     from kcompact.report.replicas import replicas_page
 
-    partitions, pairs, actions, print_data = answer
+    partitions, pairs, actions, _, print_data = answer
     command = command_after(typed_arguments(), "compare")
     page = rendered(
         replicas_page(

@@ -36,8 +36,7 @@ def command(
     printed with its severity, what a broker's log says about it, and the command to run next. Without --verify only
     names, small files and the ends of segments and indexes are read, so it takes about a second.
 
-    Changes nothing and takes no lock. The exit code is 0 only if nothing stops; else it is that of the findings, or 1
-    if they have several.
+    Changes nothing and takes no lock. The exit code is 0 only if nothing stops; else it is the gravest of the findings.
 
     \b
     Examples:
@@ -46,17 +45,23 @@ def command(
     """
     from kcompact import kernels
     from kcompact.cli.json.doctor import DOCTOR
-    from kcompact.doctor.examination import examine, examines_all
+    from kcompact.doctor.examination import examine
     from kcompact.exit_codes import gravest_exit_code
 
     state = kernels.state()
-    findings = examine(paths, plan_options, reads_all=reads_all, memory_bytes=options.batch_memory(memory_bytes))
-    content = {"now_ms": plan_options.now_ms, "verified": reads_all, "findings": findings, "kernels": state}
+    memory_bytes = options.batch_memory(memory_bytes)
+    findings, has_all = examine(paths, plan_options, reads_all=reads_all, memory_bytes=memory_bytes)
+    content = {
+        "now_ms": plan_options.now_ms,
+        "verified": reads_all,
+        "has_all": has_all,
+        "findings": findings,
+        "kernels": state,
+    }
 
     def show(printer: Printer) -> None:
         from kcompact.views.findings import findings_parts
 
-        has_all = examines_all(paths, plan_options)
         printer.parts(findings_parts(findings, printer.space, is_quiet=is_quiet, has_all=has_all))
         if not is_quiet:
             printer.line(f"kernels: {state}")

@@ -148,14 +148,12 @@ def _searched(
     from kcompact.host.machine import clock_ms
     from kcompact.questions.search.statement import listed, search
 
-    files = listed(paths, selection)
-    total_bytes = sum(file.identity.size_bytes for file in files if file.identity)
+    scope = listed(paths, selection)
+    total_bytes = sum(file.identity.size_bytes for file in scope.files if file.identity)
     with bar_of(Path("files"), total_bytes) as advance:
         return search(
-            paths,
-            files,
+            scope,
             keys,
-            selection=selection,
             is_exact=is_exact,
             salt=os.urandom(16).hex().encode() if salt is None else salt.encode("utf-8", "surrogateescape"),
             shows_salt=salt is None,

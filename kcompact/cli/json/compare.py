@@ -145,4 +145,10 @@ COMPARE = Document(
         "what to do before the broker of the first path starts",
         given=WITH_BEFORE_START,
     ),
+    Field(
+        "is_all_compared",
+        BOOLEAN,
+        "whether all partitions of the log directory of the first path were compared whole",
+        given=WITH_BEFORE_START,
+    ),
 )

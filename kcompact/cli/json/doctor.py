@@ -31,6 +31,7 @@ DOCTOR = Document(
     "doctor",
     NOW_MS,
     Field("verified", BOOLEAN, "whether every byte was read (`--verify`)"),
+    Field("has_all", BOOLEAN, "whether all partitions of the log directories were examined"),
     Field(
         "kernels",
         STRING,

@@ -23,7 +23,7 @@ from kcompact.cli.json.fields import (
 from kcompact.cli.json.partitions import NOTE
 from kcompact.questions.search.files import Content
 from kcompact.questions.search.findings import Place
-from kcompact.questions.search.statement import UNKNOWN, SearchOutcome
+from kcompact.questions.search.statement import SearchOutcome
 
 PLACE = Shape(
     "found-place",
@@ -84,7 +84,7 @@ STATEMENT = Shape(
     Field("ended_ms", INTEGER, "when it ended"),
     Field("kcompact_version", STRING, "which kcompact", "version"),
     Field("method", STRING, "what was done"),
-    Field("cannot_know", list_of(STRING), "what a search of files cannot know", lambda _: UNKNOWN),
+    Field("cannot_know", list_of(STRING), "what a search of files cannot know"),
     Field("paths", list_of(TEXT), "what was asked"),
     Field(
         "topics",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
+from kcompact.plan.discovery import has_others
 from kcompact.questions.compare.answer import ComparedPartition, Explained
 from kcompact.questions.compare.findings import Certainty, DifferenceKind
 from kcompact.questions.compare.pairs import Pairs
@@ -55,9 +56,11 @@ class PartitionAction:
 
 
 def is_all_compared(partitions: Sequence[ComparedPartition], pairs: Pairs) -> bool:
-    """Return whether nothing was left out, so that no action also means that nothing is wrong."""
-    is_whole = pairs.selection.selects_all and not pairs.exit_code
-    return is_whole and all(each.error is None and not each.not_compared for each in partitions)
+    """Return whether nothing of the first path was left out, so that no action also means that nothing is wrong."""
+    first = pairs.of_first
+    if pairs.exit_code or not first or has_others({each.parent for each in first}, first):
+        return False
+    return all(each.error is None and not each.not_compared for each in partitions)
 
 
 def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) -> list[PartitionAction]:

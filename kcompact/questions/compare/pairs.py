@@ -61,12 +61,16 @@ class PairedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The selected partitions: those that at least two sides have, and those that only one has."""
+    """The partitions that are meant: those that at least two sides have, and those that only one has."""
 
     sides: tuple[Side, ...]
     paired: tuple[PairedPartition, ...]
     alone: tuple[PairedPartition, ...]
-    selection: Selection = EVERY_PARTITION
+
+    @property
+    def of_first(self) -> list[Path]:
+        """The directories of the first side among them."""
+        return [each for pair in (*self.paired, *self.alone) for side, each in pair.replicas if side == 0]
 
     @property
     def exit_code(self) -> int:
@@ -78,7 +82,7 @@ def pair(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Pairs
     """Return which partitions of some paths are replicas of each other.
 
     Raises RefusedError for too many paths, a path without partitions, paths of different clusters, if two paths have
-    the same directory, and if no partition is on two paths; ConfigError, StorageError.
+    the same directory, if nothing is selected, and if no partition is on two paths; ConfigError, StorageError.
     """
     if len(paths) > MOST_REPLICAS:
         raise RefusedError(
@@ -99,6 +103,8 @@ def pair(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Pairs
         ]
         _require_different([directory for _, directory in holders])
         (paired if len(holders) > 1 else alone).append(_paired(partition, holders, sides, metadata))
+    if not any(side.partitions for side in sides) and not selection.selects_all:
+        raise selection.no_match(paths[0], find_partitions(paths))
     if not paired:
         raise RefusedError(
             path=paths[0],
@@ -106,7 +112,7 @@ def pair(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Pairs
             hint="Pass the log directories of brokers that have replicas of the same partitions, or two directories of "
             "the same name such as A/orders-0 B/orders-0.",
         )
-    return Pairs(sides=sides, paired=tuple(paired), alone=tuple(alone), selection=selection)
+    return Pairs(sides=sides, paired=tuple(paired), alone=tuple(alone))
 
 
 def _require_different(directories: Sequence[Path]) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from enum import StrEnum
+from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 
 from kcompact.bucket.manifest import MANIFEST
@@ -29,10 +31,11 @@ from kcompact.format.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from kcompact.format.names import REMOTE_INDEX_CACHE, Suffix, is_raft_file, parse_file_name
+from kcompact.format.names import REMOTE_INDEX_CACHE, Suffix, is_raft_file, parse_directory, parse_file_name
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
+from kcompact.log.directory import is_log_dir, is_one_partition
 from kcompact.log.files import FileIdentity, files_in
-from kcompact.plan.selection import EVERY_PARTITION, Selection
+from kcompact.plan.selection import Selection
 from kcompact.readable import counted
 from kcompact.values import dataclass
 
@@ -78,17 +81,16 @@ class FoundFile:
     content: Callable[[], bytes] | None = None
 
 
-def files_below(paths: Iterable[Path], selection: Selection = EVERY_PARTITION) -> list[FoundFile]:
+def files_below(paths: Iterable[Path]) -> list[FoundFile]:
     """Return the files below some paths, each once, in order of their names. Links are not followed, but named.
 
-    Only those in directories of partitions, of any kind, that are selected. What is not mirrored of a bucket is named
-    too.
+    What is not mirrored of a bucket is named too.
     """
     files: dict[Path, FoundFile] = {}
     by_inode: dict[tuple[int, int], FoundFile] = {}
     for path in paths:
         for each in _below(path):
-            if each.path in files or not _is_selected(each.path, path, selection):
+            if each.path in files:
                 continue
             if each.identity is not None and each.identity.inode >= 0:  # A file of a bucket has no other name.
                 first = by_inode.setdefault((each.identity.device, each.identity.inode), each)
@@ -98,7 +100,7 @@ def files_below(paths: Iterable[Path], selection: Selection = EVERY_PARTITION) -
                     continue
             files[each.path] = each
         for each in _not_mirrored() if isinstance(path, BucketPath) else ():
-            if path in each.path.parents and _is_selected(each.path, path, selection):
+            if path in each.path.parents:
                 files[each.path] = each
     return list(files.values())
 
@@ -116,12 +118,42 @@ def _not_mirrored() -> Iterator[FoundFile]:
         yield FoundFile(path=as_path(address), content=content)
 
 
-def _is_selected(file: Path, path: Path, selection: Selection) -> bool:
-    """Return whether a file is in a directory that is selected, from the path down."""
+def selected_files(files: Sequence[FoundFile], selection: Selection) -> list[FoundFile]:
+    """Return the files in directories of selected partitions, of any kind.
+
+    And what cannot be read and is in no partition: there may be selected ones in it.
+    """
     if selection.selects_all:
+        return list(files)
+    partitions_of = cache(_partitions_of)  # Most files share a directory.
+
+    def is_selected(file: FoundFile) -> bool:
+        around = [partitions_of(name if file.problem else name.parent) for name in (file.path, *file.also)]
+        return any(map(selection.has, chain(*around))) or (bool(file.problem) and [] in around)
+
+    return list(filter(is_selected, files))
+
+
+def _partitions_of(directory: Path) -> list[Path]:
+    """Return the partition directory that a directory is or is in, or all that may be it; none if it is in none.
+
+    Of several with such a name the outermost with files of a partition counts: within it there can be anything. A log
+    directory can be named broker-1.
+    """
+    named = [each for each in (*reversed(directory.parents), directory) if parse_directory(each.name)]
+    return list(islice(filter(_is_partition, named), 1)) or [each for each in named if not is_log_dir(each)]
+
+
+def _is_partition(directory: Path) -> bool:
+    """Return whether a directory with the name of a partition is one, also without a `.log`; or may be one."""
+    try:
+        return is_one_partition(directory) or any(map(_is_of_partition, os.listdir(directory)))  # noqa: PTH208
+    except OSError:
         return True
-    around = [each for each in file.parents if each == path or path in each.parents] or [file.parent]
-    return any(map(selection.has, around))
+
+
+def _is_of_partition(name: str) -> bool:
+    return name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT) or parse_file_name(name) is not None
 
 
 def has_files(path: Path) -> bool:

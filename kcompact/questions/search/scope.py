@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from kcompact.format.names import (
 )
 from kcompact.format.properties import META_PROPERTIES
 from kcompact.log.directory import is_log_dir, is_running
+from kcompact.plan.selection import Selection
 from kcompact.values import dataclass
 
 _LOG_DIR_FILES = frozenset({META_PROPERTIES, *BROKER_CHECKPOINTS})
@@ -64,12 +66,22 @@ class SearchedPartition:
         return None if self.replicas is None else len(self.searched) == len(self.replicas)
 
 
-def log_dirs_of(paths: Sequence[Path], files: Iterable[Path]) -> list[SearchedLogDir]:
-    """Return the log directories of some files, and those of the partition directories among the paths."""
-    whole = dict.fromkeys(file.parent for file in files if file.name in _LOG_DIR_FILES)
-    around = {path.parent if path.is_dir() else path.parent.parent for path in paths}
-    directories = [*whole, *(each for each in sorted(around) if each not in whole and is_log_dir(each))]
-    return [_log_dir(path, is_whole=path in whole) for path in directories if is_log_dir(path)]
+def log_dirs_of(paths: Sequence[Path], files: Iterable[Path], selection: Selection) -> list[SearchedLogDir]:
+    """Return the log directories below some paths, and those around them.
+
+    `files` are all below the paths, selected or not: a broker may write to a selected partition wherever it runs.
+    """
+    below = (file.parent for file in files if file.name in _LOG_DIR_FILES)
+    around = (each for path in paths for each in islice(filter(is_log_dir, (path, *path.parents)), 1))
+    return [
+        _log_dir(each, is_whole=selection.selects_all and _is_below(each, paths))
+        for each in dict.fromkeys((*below, *around))
+        if is_log_dir(each)
+    ]
+
+
+def _is_below(directory: Path, paths: Sequence[Path]) -> bool:
+    return any(path in paths for path in (directory, *directory.parents))
 
 
 def _log_dir(path: Path, *, is_whole: bool) -> SearchedLogDir:
@@ -92,8 +104,10 @@ class _Copy(NamedTuple):
     node_id: int | None
 
 
-def partitions_of(log_dirs: Sequence[SearchedLogDir], files: Iterable[Path]) -> list[SearchedPartition]:
-    """Return the partitions of some files, and all others of the clusters whose log directories were searched whole.
+def partitions_of(
+    paths: Sequence[Path], log_dirs: Sequence[SearchedLogDir], files: Iterable[Path], selection: Selection
+) -> list[SearchedPartition]:
+    """Return the partitions of some files, and the other selected ones of the clusters that have log directories here.
 
     The cluster metadata is read where it can be; the newest of each cluster counts.
     """
@@ -113,9 +127,10 @@ def partitions_of(log_dirs: Sequence[SearchedLogDir], files: Iterable[Path]) -> 
     metadata = _metadata(log_dirs)
     for log_dir in log_dirs:
         for topic, known in metadata[log_dir.cluster_id].topics.items() if log_dir.cluster_id in metadata else ():
-            if log_dir.is_whole:
-                for number in known.partitions:
-                    copies.setdefault((log_dir.cluster_id, TopicPartition(topic, number)), [])
+            if _is_below(log_dir.path, paths):
+                names = (TopicPartition(topic, number) for number in known.partitions)
+                for name in filter(selection.has_partition, names):
+                    copies.setdefault((log_dir.cluster_id, name), [])
     ordered = sorted(copies.items(), key=lambda each: (each[0][0] or "", each[0][1]))
     return [_partition(*name, own, metadata.get(name[0])) for name, own in ordered]
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import RefusedError
 from kcompact.exit_codes import ExitCode
 from kcompact.plan.discovery import canonical
 from kcompact.plan.selection import EVERY_PARTITION, Selection
-from kcompact.questions.search.files import FoundFile, files_below, has_files
+from kcompact.questions.search.files import FoundFile, files_below, has_files, selected_files
 from kcompact.questions.search.finder import Finder
 from kcompact.questions.search.findings import Findings, Hit, KeyFindings, Place
 from kcompact.questions.search.keys import SearchedKey
@@ -26,10 +27,11 @@ from kcompact.questions.search.scan import SearchedFile, search_file
 from kcompact.questions.search.scope import SearchedLogDir, SearchedPartition, log_dirs_of, partitions_of
 from kcompact.values import dataclass
 
+EVERY_FILE = "Every regular file below the paths"
+OF_SELECTION = "in the directories of selected partitions"
 METHOD = (
-    "Every regular file below the paths was read whole, and its bytes were searched as they are stored. Every batch of "
-    "records that can be read was inflated too, and all that it inflates to was searched, whatever a reader would see "
-    "of it."
+    "was read whole, and its bytes were searched as they are stored. Every batch of records that can be read was "
+    "inflated too, and all that it inflates to was searched, whatever a reader would see of it."
 )
 EXACT = "A key counts where it is the whole key of a record, and in files that are not read as records."
 UNKNOWN = (
@@ -42,6 +44,7 @@ UNKNOWN = (
     "replicas on brokers whose directories were not given, which may bring the key back",
 )
 """What a search of files cannot know."""
+NOT_SELECTED = "partitions that were not selected, and files that are in no partition"
 
 
 class SearchOutcome(StrEnum):
@@ -101,7 +104,13 @@ class Statement:
     @property
     def method(self) -> str:
         """What was done."""
-        return f"{METHOD} {EXACT}" if self.is_exact else METHOD
+        files = EVERY_FILE if self.selection.selects_all else f"{EVERY_FILE} {OF_SELECTION}"
+        return " ".join((files, METHOD, *((EXACT,) if self.is_exact else ())))
+
+    @property
+    def cannot_know(self) -> tuple[str, ...]:
+        """What may have the keys all the same."""
+        return UNKNOWN if self.selection.selects_all else (NOT_SELECTED, *UNKNOWN)
 
     @property
     def exit_code(self) -> int:
@@ -109,8 +118,17 @@ class Statement:
         return 0 if all(each.outcome is SearchOutcome.ABSENT for each in self.keys) else ExitCode.UNDECIDED
 
 
-def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> list[FoundFile]:
-    """Return the files to search, by absolute paths, of a selection only those of its partitions.
+class SearchScope(NamedTuple):
+    """What is to be searched: the paths as they are asked, the selected files below them, and all log directories."""
+
+    paths: tuple[Path, ...]
+    selection: Selection
+    files: list[FoundFile]
+    log_dirs: list[SearchedLogDir]
+
+
+def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> SearchScope:
+    """Return what is to be searched, by absolute paths, of a selection only the files of its partitions.
 
     A path that is a link is followed, unless its name is that of a partition. Raises RefusedError for a path without
     any file, and if nothing is selected.
@@ -122,19 +140,23 @@ def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> lis
         if not has_files(canonical(path)):
             hint = "Nothing can be searched here. Is the disk mounted? Pass the directories that hold the files."
             raise RefusedError(path=path, problem="there is no file in it", hint=hint)
-    files = files_below(map(canonical, paths), selection)
-    if not selection.selects_all and not files:
-        every = files_below(map(canonical, paths))
-        raise selection.no_match(paths[0], dict.fromkeys(file.path.parent for file in every))
-    return files
+    scope = _listed(paths, selection)
+    if not scope.files:
+        raise selection.no_match(paths[0], dict.fromkeys(file.path.parent for file in _listed(paths).files))
+    return scope
+
+
+def _listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> SearchScope:
+    absolute = list(map(canonical, paths))
+    files = files_below(absolute)
+    log_dirs = log_dirs_of(absolute, (file.path for file in files), selection)
+    return SearchScope(tuple(paths), selection, selected_files(files, selection), log_dirs)
 
 
 def search(
-    paths: Sequence[Path],
-    files: Sequence[FoundFile],
+    scope: SearchScope,
     keys: Sequence[SearchedKey],
     *,
-    selection: Selection = EVERY_PARTITION,
     is_exact: bool = False,
     salt: bytes,
     shows_salt: bool,
@@ -143,28 +165,25 @@ def search(
     memory_bytes: int,
     advance: Callable[[int], None] = lambda size_bytes: None,
 ) -> Statement:
-    """Search files, which `listed` has returned for these paths and partitions, for keys, none empty. Reads only.
+    """Search files for keys, none empty. Reads only.
 
     A file that has changed when all are read, or that is new, may have had a key for a moment that nobody has looked
     at: it is not proven. `advance` receives the bytes of each step.
     """
     started_ms = clock_ms()
     finder, findings = Finder([each.key for each in keys]), Findings(len(keys))
-    scanned = list(map(canonical, paths))
-    before = log_dirs_of(scanned, [file.path for file in files])
     searched = [
         search_file(file, finder, findings, is_exact=is_exact, memory_bytes=memory_bytes, advance=advance)
-        for file in files
+        for file in scope.files
     ]
-    searched += _changed_since(scanned, selection, files, searched)
-    names = [file.path for file in searched]
-    was_running = {each.path for each in before if each.was_running}
-    log_dirs = [
-        replace(each, was_running=each.was_running or each.path in was_running) for each in log_dirs_of(scanned, names)
-    ]
-    is_open = any(file.problem for file in searched) or any(each.was_running for each in log_dirs)
+    paths, selection = scope.paths, scope.selection
+    now = _listed(paths, selection)
+    searched += _changed_since(now.files, scope.files, searched)
+    ran = {each.path for each in (*scope.log_dirs, *now.log_dirs) if each.was_running}
+    log_dirs = [replace(each, was_running=each.path in ran) for each in now.log_dirs]
+    is_open = any(file.problem for file in searched) or bool(ran)
     return Statement(
-        paths=tuple(paths),
+        paths=paths,
         selection=selection,
         is_exact=is_exact,
         started_ms=started_ms,
@@ -177,15 +196,17 @@ def search(
         ),
         files=tuple(searched),
         log_dirs=tuple(log_dirs),
-        partitions=tuple(partitions_of(log_dirs, names)),
+        partitions=tuple(
+            partitions_of(list(map(canonical, paths)), log_dirs, [file.path for file in searched], selection)
+        ),
     )
 
 
 def _changed_since(
-    paths: Sequence[Path], selection: Selection, files: Sequence[FoundFile], searched: Sequence[SearchedFile]
+    files_now: Iterable[FoundFile], files: Sequence[FoundFile], searched: Sequence[SearchedFile]
 ) -> list[SearchedFile]:
     """Mark the files that have changed since they were listed. Return those that are new."""
-    now = {file.path: file for file in files_below(paths, selection)}
+    now = {file.path: file for file in files_now}
     for file, result in zip(files, searched, strict=True):
         current = now.pop(file.path, None)
         if current is None:

@@ -295,6 +295,13 @@ def test_one_partition_of_a_broker(tmp_path: Path) -> None:
     assert [(each["partition"], each["searched"]) for each in statement["partitions"]] == [(0, [1])]
 
 
+def test_partitions_of_a_cluster_come_after_those_of_none(tmp_path: Path) -> None:
+    log_dirs = brokers(tmp_path)
+    partition(tmp_path, TEXT)
+    statement = kcompact("search-key", "--json", "--key", "nobody", *log_dirs, tmp_path / "orders-0").json["statement"]
+    assert [each["cluster_id"] for each in statement["partitions"]] == [None, *[metadata_log.CLUSTER_ID] * 2]
+
+
 def test_replicas_are_unknown_without_metadata(tmp_path: Path) -> None:
     partition(tmp_path, TEXT)
     statement = kcompact("search-key", "--json", "--key", "nobody", tmp_path).json["statement"]
@@ -356,3 +363,51 @@ def test_a_terminal_shows_the_gravest_keys(tmp_path: Path) -> None:
     at = lines.index("Something may be hidden in:")
     assert lines[at + 1].strip().startswith(str(log_dir / "dump.gz"))
     assert not any("SHA-256" in line for line in lines)
+
+
+# A selection
+
+
+@pytest.mark.parametrize("chosen", [("--topic", "orders"), ("--partition", "0")], ids=str)
+@pytest.mark.parametrize("at", [".", "orders-0", "orders-0/00000000000000000000.log", ".."])
+def test_a_broker_is_seen_around_the_selection(at: str, chosen: tuple[str, str], tmp_path: Path) -> None:
+    log_dir = tmp_path / "logs"
+    partition(log_dir, "log\n0: a=1\n")
+    with running_broker(log_dir):
+        ran = kcompact("search-key", "--json", "--key", "nobody", *chosen, log_dir / at)
+    assert ran.code == 10
+    assert [each["outcome"] for each in ran.json["statement"]["keys"]] == ["not-proven"]
+    assert [each["was_running"] for each in ran.json["statement"]["log_dirs"]] == [True]
+
+
+def test_a_broker_that_has_no_selected_partition_may_get_one(tmp_path: Path) -> None:
+    for name in ("orders-0", "users-0"):
+        partition(tmp_path / name[:-2], f"log name={name}\n0: a=1\n")
+    with running_broker(tmp_path / "users"):
+        ran = kcompact("search-key", "--key", "nobody", "--topic", "orders", tmp_path)
+    assert (ran.code, "a broker ran" in ran.out) == (10, True)
+
+
+def test_the_statement_says_what_was_not_selected(tmp_path: Path) -> None:
+    log_dirs = brokers(tmp_path)
+    chosen = ("--key", "nobody", "--partition", "0")
+    statement = kcompact("search-key", "--json", *chosen, *log_dirs).json["statement"]
+    assert [each["is_whole"] for each in statement["log_dirs"]] == [False, False]
+    assert [(each["partition"], each["replicas"], each["searched"]) for each in statement["partitions"]] == [
+        (0, [1, 2, 3], [1, 2])
+    ]
+    both = kcompact("search-key", "--json", *chosen, "--partition", "1", *log_dirs).json["statement"]
+    assert [each["partition"] for each in both["partitions"]] == [0, 1]
+    assert "in the directories of selected partitions" in statement["method"]
+    assert statement["cannot_know"][0] == "partitions that were not selected, and files that are in no partition"
+    text = kcompact("search-key", *chosen, *log_dirs).out
+    assert text.startswith("1 key: 1 absent (only selected partitions were searched)\n")
+    assert f"{log_dirs[0]}, a part of it, no broker ran" in text
+    whole = kcompact("search-key", "--json", "--key", "nobody", *log_dirs).json["statement"]
+    assert "selected" not in " ".join([whole["method"], *whole["cannot_know"]])
+
+
+def test_one_file_of_a_log_directory_is_not_the_whole(tmp_path: Path) -> None:
+    log_dir = brokers(tmp_path)[0]
+    statement = kcompact("search-key", "--json", "--key", "nobody", log_dir / "meta.properties").json["statement"]
+    assert [(each["path"], each["is_whole"]) for each in statement["log_dirs"]] == [(str(log_dir), False)]

@@ -7,6 +7,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from kcompact.cli import options
 from kcompact.cli.app import main
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.walk import named_partitions
-from tests.support.command_line import COMPACT, NOW, Ran, kcompact, partition, settings
+from tests.support.command_line import COMPACT, NOW, Ran, kcompact, partition, running_broker, settings
 from tests.support.sick_log_dirs import TOPICS, healthy
 
 NAMES = ("orders-0", "orders-1", "orders-11", "orders-eu-1", "users-0", "users-11")
@@ -123,23 +124,90 @@ def test_one_number_of_several_that_no_partition_has(log_dir: Path) -> None:
     )
 
 
-def test_a_part_is_not_called_the_whole(log_dir: Path, tmp_path: Path) -> None:
+NOT_READ = "Other partitions were not read."
+PARTS: dict[str, tuple[bool, list[str]]] = {
+    "all": (True, ["."]),
+    "a topic that is all": (True, ["--topic=orders", "."]),
+    "each one named": (True, ["orders-0", "orders-1"]),
+    "the log directory and one of it": (True, ["orders-0", "."]),
+    "a number": (False, ["--partition=0", "."]),
+    "one named": (False, ["orders-0"]),
+    "one named, and selected": (False, ["--partition=0", "orders-0", "orders-1"]),
+}
+
+
+@pytest.mark.parametrize("is_assumed", [False, True], ids=["settings are known", "settings are assumed"])
+@pytest.mark.parametrize("is_beside_broker", [False, True], ids=["no broker", "a broker runs"])
+def test_doctor_does_not_call_a_part_the_whole(is_assumed: bool, is_beside_broker: bool, tmp_path: Path) -> None:
     sound = tmp_path / "logs"
     for number in (0, 1):
         healthy(sound, f"log name=orders-{number} hw=2 checkpoint=1\n0: a=1\n1: b=2\n")
-    known = ("--broker-config", tmp_path / "server.properties", "--topic-configs", tmp_path / TOPICS, "--now", NOW)
-    whole, part = (kcompact("doctor", "-q", *known, *chosen, sound) for chosen in ((), ("--partition", "0")))
-    named = kcompact("doctor", "-q", *known, sound / "orders-0")
-    assert [each.code for each in (whole, part, named)] == [0, 0, 0]
-    assert "other partitions were not read" not in whole.out
-    assert "other partitions were not read" in part.out
-    assert "other partitions were not read" in named.out
-    every = kcompact("doctor", "-q", *known, "--topic", "orders", sound)
-    assert every.out == whole.out
-    both = [log_dir, log_dir.with_name("others")]
-    answers = [kcompact("compare", "--before-start", *chosen, *both).out for chosen in ((), ("--partition", "0"))]
-    assert "nothing speaks against a start" in answers[0]
-    assert "not everything was compared" in answers[1]
+    known = () if is_assumed else ("--broker-config", tmp_path / "server.properties")
+    known = (*known, "--topic-configs", tmp_path / TOPICS, "--now", NOW)
+    with running_broker(sound) if is_beside_broker else nullcontext():
+        for name, (has_all, words) in PARTS.items():
+            paths = [each if each.startswith("--") else sound / each for each in words]
+            ran = kcompact("doctor", "-q", *known, *paths)
+            assert (NOT_READ not in ran.out) == has_all, (name, ran.out)
+            assert ("Nothing stops" in ran.out) <= has_all, name
+            assert kcompact("doctor", "--json", *known, *paths).json["has_all"] == has_all, name
+
+
+def test_doctor_with_several_disks(tmp_path: Path) -> None:
+    for number in (0, 1):
+        healthy(tmp_path / f"disk-{number}", f"log name=orders-{number} hw=1\n0: a=1\n")
+    both = [tmp_path / "disk-0", tmp_path / "disk-1"]
+    assert kcompact("doctor", "--json", *both).json["has_all"]
+    assert not kcompact("doctor", "--json", "--partition", "0", *both).json["has_all"]
+    assert not kcompact("doctor", "--json", both[0], both[1] / "orders-1", both[1], "--partition", "1").json["has_all"]
+
+
+def test_doctor_names_what_the_paths_have(tmp_path: Path) -> None:
+    for name in ("orders-1", "users-0"):
+        healthy(tmp_path, f"log name={name} hw=1\n0: a=1\n")
+    refused = kcompact("doctor", "--partition", "1", tmp_path / "users-0")
+    assert (refused.code, refused.err.splitlines()[1]) == (4, "The paths have users-0.")
+
+
+def before_start(*words: str | Path) -> tuple[bool, bool]:
+    """Whether everything was compared as the JSON says, and as the text does."""
+    is_all = kcompact("compare", "--json", "--before-start", *words).json["is_all_compared"]
+    text = kcompact("compare", "--before-start", *words).out
+    assert ("not everything was compared" in text) == (": nothing speaks against a start" not in text), text
+    return is_all, "not everything was compared" not in text
+
+
+def test_compare_does_not_call_a_part_the_whole(log_dir: Path) -> None:
+    other = log_dir.with_name("others")
+    names: dict[str, tuple[bool, list[str | Path]]] = {
+        "all": (True, [log_dir, other]),
+        "every topic": (True, ["--topic=*", log_dir, other]),
+        "a number": (False, ["--partition=0", log_dir, other]),
+        "of the other one partition": (False, [log_dir, other / "orders-0"]),
+        "of the first one partition": (False, [log_dir / "orders-0", other]),
+        "one of each": (False, [log_dir / "orders-0", other / "orders-0"]),
+    }
+    for name, (is_all, words) in names.items():
+        assert before_start(*words) == (is_all, is_all), name
+
+
+def test_what_must_be_moved_away_is_not_all_of_a_part(tmp_path: Path) -> None:
+    for broker, deleted in (("a", ""), ("b", "2: k=~\n")):
+        for name in ("orders-0", "orders-1"):
+            partition(tmp_path / broker, f"log name={name} hw=4 checkpoint=3\n0: k=1\n{deleted}3: x=1\n")
+    paths = (tmp_path / "a", tmp_path / "b")
+    whole, part = (kcompact("compare", "--before-start", *chosen, *paths) for chosen in ((), ("--partition", "0")))
+    assert whole.code == part.code != 0
+    assert "before the start" in part.out
+    assert ["not everything was compared" in each.out for each in (whole, part)] == [False, True]
+
+
+def test_compare_without_a_match(log_dir: Path) -> None:
+    refused = kcompact("compare", "--partition", "9", log_dir, log_dir.with_name("others"))
+    assert (refused.code, refused.err.splitlines()[0]) == (
+        4,
+        f"error: {log_dir}: no partition with the number 9",
+    )
 
 
 def test_a_copy_of_a_part_is_none_of_the_log_directory(log_dir: Path, tmp_path: Path) -> None:

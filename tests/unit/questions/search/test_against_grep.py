@@ -154,7 +154,6 @@ def test_no_key_is_absent_that_a_file_shows(tmp_path: Path, seed: int) -> None:
         data = written(chance)
         file.write_bytes(data)
         statement = search(
-            [tmp_path],
             listed([tmp_path]),
             named_keys([("", KEY), ("", CROSSING)]),
             salt=b"s",

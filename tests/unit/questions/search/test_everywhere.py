@@ -36,7 +36,6 @@ UNIQUE = "0123456789abcdef0123456789abcdef"
 
 def searched(path: Path, *keys: bytes, memory_bytes: int = 1 << 26) -> Statement:
     return search(
-        [path],
         listed([path]),
         named_keys([("", key) for key in keys or [KEY]]),
         salt=b"s",

@@ -7,21 +7,22 @@ import gzip
 import hashlib
 import lzma
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kcompact.plan.selection import EVERY_PARTITION, Selection
-from kcompact.questions.search.files import FoundFile
 from kcompact.questions.search.findings import Place
 from kcompact.questions.search.keys import named_keys
-from kcompact.questions.search.statement import SearchOutcome, Statement, listed, search
+from kcompact.questions.search.statement import SearchOutcome, SearchScope, Statement, listed, search
 from tests.support import log_dsl, log_writer
+from tests.support.command_line import partition, running_broker
 
 KEY = b"customer-17"
 OTHER = "log\n0: [other=1 third=~]\n"
@@ -30,16 +31,14 @@ OTHER = "log\n0: [other=1 third=~]\n"
 def searched(
     *paths: Path,
     key: bytes = KEY,
-    files: Sequence[FoundFile] | None = None,
+    scope: SearchScope | None = None,
     selection: Selection = EVERY_PARTITION,
     is_exact: bool = False,
     advance: Callable[[int], None] = lambda size_bytes: None,
 ) -> Statement:
     return search(
-        paths,
-        listed(paths, selection) if files is None else files,
+        scope or listed(paths, selection),
         named_keys([("", key)]),
-        selection=selection,
         is_exact=is_exact,
         salt=b"s",
         shows_salt=True,
@@ -201,9 +200,9 @@ def test_a_file_that_changes_is_not_proven(tmp_path: Path, change: Callable[[Pat
 
 def test_a_file_that_is_gone_before_it_is_read(tmp_path: Path) -> None:
     directory = written(tmp_path, OTHER)
-    files = listed([directory])
+    scope = listed([directory])
     (directory / "orders-0" / "00000000000000000000.log").unlink()
-    statement = searched(directory, files=files)
+    statement = searched(directory, scope=scope)
     assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
     (gone,) = statement.not_proven
     assert "No such file" in gone.problem
@@ -294,3 +293,84 @@ def test_deep_directories(tmp_path: Path) -> None:
         assert outcome(directory) == (SearchOutcome.PRESENT, {Place.IN_BYTES: 1})
     finally:
         subprocess.run(["rm", "-r", deep], check=True)  # Python and pytest cannot remove so deep a tree.
+
+
+# A selection: all that is selected is searched, and nothing is said of the rest
+
+
+LOG = "00000000000000000000.log"
+AROUND = ("disk", "broker-1", "data-0", "a/b", "users-0.x")
+KINDS = ("{}", "{}.0123456789abcdef0123456789abcdef-future", "{}.0123456789abcdef0123456789abcdef-delete")
+INSIDE = (
+    LOG,
+    "00000000000000000000.index",
+    "copy-1/x",
+    f"copy-1/{LOG}",
+    ".kcompact-0123456789abcdef/users-1/0.index",
+    "notes",
+)
+OUTSIDE = ("meta.properties", "notes-1", "other/notes", "recovery-point-offset-checkpoint")
+
+
+def write(file: Path, content: bytes = b"") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_key_is_found_where_it_is_selected_and_nowhere_else(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    root = tmp_path / chance.choice(AROUND)
+    owners: dict[Path, tuple[str, int] | None] = {}
+    for topic in ("users", "orders"):
+        for number in range(chance.randint(1, 3)):
+            directory = root / chance.choice(KINDS).format(f"{topic}-{number}")
+            first = LOG if chance.random() < 0.8 else "00000000000000000000.timeindex"
+            for name in dict.fromkeys((first, *chance.sample(INSIDE, 2))):
+                owners[write(directory / name)] = (topic, number)
+    for name in chance.sample(OUTSIDE, 2):
+        owners[write(root / name)] = None
+    place = chance.choice(list(owners))
+    place.write_bytes(KEY)
+    topics = chance.choice([(), ("users",), ("o*",), ("*",)])
+    numbers = chance.choice([(), (0,), (1,), (0, 2)])
+    selection = Selection(topics, numbers)
+
+    def is_selected(owner: tuple[str, int] | None) -> bool:
+        if owner is None:
+            return selection.selects_all
+        topic, number = owner
+        right_topic = not topics or any(each in ("*", topic) or each == f"{topic[0]}*" for each in topics)
+        return right_topic and (not numbers or number in numbers)
+
+    if not any(map(is_selected, owners.values())):
+        return
+    path = chance.choice([root, tmp_path])
+    (found,) = searched(path, selection=selection).keys
+    assert (found.outcome is SearchOutcome.PRESENT) == is_selected(owners[place]), (place, selection)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_open"), [("orders-0", True), ("users-0", False), ("moved", True)], ids=["selected", "other", "unknown"]
+)
+def test_what_cannot_be_read_may_have_a_selected_partition(name: str, is_open: bool, tmp_path: Path) -> None:
+    partition(tmp_path / "logs", "log name=orders-1\n0: a=1\n")
+    (tmp_path / "logs" / name).symlink_to(tmp_path / "elsewhere")
+    statement = searched(tmp_path / "logs", selection=Selection(("orders",)))
+    assert statement.keys[0].outcome is (SearchOutcome.NOT_PROVEN if is_open else SearchOutcome.ABSENT)
+
+
+def test_a_broker_that_stops_during_the_search_has_run(tmp_path: Path) -> None:
+    directory = partition(tmp_path, "log\n0: a=1\n")
+    with running_broker(tmp_path):
+        scope = listed([directory])
+    assert searched(directory, scope=scope).keys[0].outcome is SearchOutcome.NOT_PROVEN
+
+
+def test_a_second_name_of_a_file_can_be_selected(tmp_path: Path) -> None:
+    first = write(tmp_path / "a-0" / "notes", KEY)
+    (tmp_path / "b-0").mkdir()
+    (tmp_path / "b-0" / "notes").hardlink_to(first)
+    for topic in ("a", "b"):
+        assert searched(tmp_path, selection=Selection((topic,))).keys[0].outcome is SearchOutcome.PRESENT
