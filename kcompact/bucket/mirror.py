@@ -70,7 +70,7 @@ class Mirror:
         """The attempts that were found, by address."""
         self.manifests: dict[str, Callable[[], bytes]] = {}
         """The manifests that were found, by address: each is read again when it is called."""
-        self.failures: dict[str, KcompactError] = {}
+        self.failures: dict[Path, KcompactError] = {}
         """Why an address or a directory could not be mirrored, by local path."""
         self.strays = set[str]()
         """The addresses of objects beside or below a manifest that it does not name. They are not mirrored."""
@@ -119,14 +119,14 @@ class Mirror:
         try:
             path = self.mirrored(address)
         except KcompactError as problem:
-            self.failures[os.fspath(path)] = problem
+            self.failures[path] = problem
         else:
-            self.failures.pop(os.fspath(path), None)
+            self.failures.pop(path, None)
         return path
 
     def require(self, path: Path) -> None:
         """Raise the error of a path, or of a directory, that could not be mirrored when an address was named."""
-        failure = self.failures.get(os.fspath(path))
+        failure = self.failures.get(path)
         if failure is not None:
             raise failure
 
@@ -170,7 +170,7 @@ class Mirror:
     @contextmanager
     def _of_one_directory(self, root: BucketPath, target: str, directory: str) -> Iterator[None]:
         """Keep an error of the block for whoever reads the directory, if others are mirrored with it."""
-        self.failures.pop(os.fspath(root / directory), None)
+        self.failures.pop(root / directory, None)
         try:
             yield
         except (CorruptCheckpointError, RefusedError) as problem:
@@ -178,7 +178,7 @@ class Mirror:
                 raise
             with scratch_errors():
                 (root / directory).mkdir(parents=True, exist_ok=True)
-            self.failures[os.fspath(root / directory)] = problem
+            self.failures[root / directory] = problem
 
     def _read_manifests(
         self, bucket: Bucket, root: BucketPath, target: str, objects: Mapping[str, RemoteObject]
@@ -264,7 +264,7 @@ class Mirror:
         for path, each in listed.items():
             self._add(bucket, path, each)
 
-    def _add(self, bucket: Bucket, path: BucketPath, listed: ListedFile) -> None:
+    def _add(self, bucket: Bucket, path: Path, listed: ListedFile) -> None:
         local, remote, mtime_ns = os.fspath(path), listed.remote, listed.mtime_ns
         if local in self._files:
             if self._files[local].remote != remote:
@@ -321,7 +321,7 @@ class Mirror:
 
     # Reading
 
-    def file(self, path: BucketPath) -> MirroredFile | None:
+    def file(self, path: Path) -> MirroredFile | None:
         """Return the mirrored object of a path, None for a file that kcompact has written there."""
         return self._files.get(os.fspath(path))
 
@@ -356,7 +356,7 @@ class Mirror:
         return kept_bytes is not None
 
     @contextmanager
-    def whole(self, directory: BucketPath, take: Callable[[int], None] = lambda size_bytes: None) -> Iterator[None]:
+    def whole(self, directory: Path, take: Callable[[int], None] = lambda size_bytes: None) -> Iterator[None]:
         """Have the files of a directory whole, as its manifest says, for the block; then remove their bytes.
 
         `take` is called with the bytes of each request before it is sent; it may wait, or raise to stop.
@@ -381,11 +381,11 @@ class Mirror:
                     if self._count_no_more(file):
                         file.drop()
 
-    def listing(self, directory: BucketPath) -> Listing:
+    def listing(self, directory: Path) -> Listing:
         """Return the files that are mirrored in a directory, for `take_over` in another process."""
         return {file.path.name: file.listed for file in self._files_in(directory)}
 
-    def take_over(self, directory: BucketPath, listing: Listing) -> None:
+    def take_over(self, directory: Path, listing: Listing) -> None:
         """Mirror a directory as another process has found it. What an earlier listing had there is forgotten.
 
         Raises RefusedError, StorageError.
@@ -399,7 +399,7 @@ class Mirror:
             for name, listed in listing.items():
                 self._add(bucket, directory / name, listed)
 
-    def remove(self, directory: BucketPath) -> None:
+    def remove(self, directory: Path) -> None:
         """Remove what the scratch has below a directory, and forget what is mirrored there."""
         below = f"{os.fspath(directory)}/"
         with self._guard:
@@ -409,11 +409,11 @@ class Mirror:
                 self._count_no_more(file)
         shutil.rmtree(directory, ignore_errors=True)
 
-    def etags(self, directory: BucketPath) -> dict[str, str]:
+    def etags(self, directory: Path) -> dict[str, str]:
         """Return the versions of the objects that are mirrored in a directory, by name."""
         return {file.path.name: file.remote.etag for file in self._files_in(directory)}
 
-    def _files_in(self, directory: BucketPath) -> list[MirroredFile]:
+    def _files_in(self, directory: Path) -> list[MirroredFile]:
         local = os.fspath(directory)
         paths = (f"{local}/{name}" for name in sorted(os.listdir(local)))  # noqa: PTH208 - only the names
         return [self._files[path] for path in paths if path in self._files]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from dataclasses import field
+from pathlib import Path
 from typing import NamedTuple
 
-from kcompact.bucket.path import BucketPath
 from kcompact.bucket.remote import Bucket, RemoteObject, request_pool
 from kcompact.bucket.scratch import scratch_errors
 from kcompact.errors import CorruptCheckpointError
@@ -61,7 +61,7 @@ class MirroredFile:
     to AHEAD. Several readings of one file, such as the splits of a segment, have a run of pieces each.
     """
 
-    def __init__(self, bucket: Bucket, path: BucketPath, listed: ListedFile) -> None:
+    def __init__(self, bucket: Bucket, path: Path, listed: ListedFile) -> None:
         self.listed, self.remote, self.path = listed, listed.remote, path
         self.lock = threading.RLock()
         """Held while bytes are written: they change the file's time for a moment."""

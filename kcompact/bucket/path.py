@@ -47,6 +47,11 @@ class BucketPath(PosixPath):
         return os.path.join(*self.parts)  # noqa: PTH118 - `/` makes another path of this class
 
 
+def is_in_bucket(path: object) -> bool:
+    """Return whether a path is that of an object or a directory in a bucket: what all but `bucket` asks of a path."""
+    return isinstance(path, BucketPath)
+
+
 def is_address(text: object) -> bool:
     """Return whether a text is the address of a bucket, and not a local path."""
     return isinstance(text, str) and not isinstance(text, Path) and text.startswith(SCHEME)

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from kcompact.bucket.answers import NoConditionalWritesError, failed
 from kcompact.bucket.manifest import MANIFEST, MAX_MANIFEST_BYTES, DirectoryManifest, StoredFile
-from kcompact.bucket.path import BucketPath
 from kcompact.bucket.remote import Bucket, crc_of, request_pool
 from kcompact.errors import CorruptCheckpointError, KcompactError, RefusedError, storage_errors
 from kcompact.host.descriptors import closed_after
@@ -73,7 +72,7 @@ def require_conditional_writes(bucket: Bucket, key: str) -> None:
 def publish(
     bucket: Bucket,
     key: str,
-    directory: BucketPath,
+    directory: Path,
     manifest: DirectoryManifest,
     *,
     names: frozenset[str] | None = None,
@@ -150,7 +149,7 @@ def _remove(bucket: Bucket, keys: Iterable[str]) -> None:
 def _uploaded(
     bucket: Bucket,
     key: str,
-    directory: BucketPath,
+    directory: Path,
     manifest: DirectoryManifest,
     keys: Mapping[str, str],
     take: Callable[[int], None],
@@ -171,7 +170,7 @@ def _uploaded(
 
 
 def _upload_all(
-    bucket: Bucket, directory: BucketPath, keys: Mapping[str, str], take: Callable[[int], None]
+    bucket: Bucket, directory: Path, keys: Mapping[str, str], take: Callable[[int], None]
 ) -> dict[str, StoredFile]:
     """Upload files, several at a time. After an error nothing is being uploaded any more."""
     uploads = {name: request_pool().submit(_upload, bucket, key, directory / name, take) for name, key in keys.items()}
@@ -192,7 +191,7 @@ class ExistsAlreadyError(RefusedError):
         )
 
 
-def _upload(bucket: Bucket, key: str, path: BucketPath, take: Callable[[int], None]) -> StoredFile:
+def _upload(bucket: Bucket, key: str, path: Path, take: Callable[[int], None]) -> StoredFile:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     with storage_errors(path), closed_after(os.open(path, flags)) as descriptor:
         status = os.fstat(descriptor)

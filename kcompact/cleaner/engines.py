@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcompact import readable
-from kcompact.bucket.path import BucketPath
+from kcompact.bucket.path import is_in_bucket
 from kcompact.cleaner.small_partitions import SMALL_BYTES, SideBySide
 from kcompact.engine.in_process import InProcess, SharedMemory
 from kcompact.engine.spark.master import check_master
@@ -161,7 +161,7 @@ class Engine:
 
         With `fetches` partitions are copied to a local directory: of those in a bucket only this process can do it.
         """
-        address = next((str(path) for path in paths if isinstance(path, BucketPath)), None)
+        address = next((str(path) for path in paths if is_in_bucket(path)), None)
         self.choice = choose(
             options,
             bytes_to_read=bytes_to_read,

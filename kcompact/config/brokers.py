@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 
-from kcompact.bucket.path import BucketPath
+from kcompact.bucket.path import is_in_bucket
 from kcompact.config.broker_config import UNKNOWN_BROKER, BrokerConfig, is_same_directory
 from kcompact.config.metadata_log import (
     METADATA_DIRECTORY,
@@ -137,7 +137,7 @@ def brokers_of(
 
 def _log_dir_of(path: Path) -> Path:
     """Return a named path in the form of those of partitions; of a partition's directory the one around it."""
-    resolved = path if isinstance(path, BucketPath) else Path(os.path.realpath(path))
+    resolved = path if is_in_bucket(path) else Path(os.path.realpath(path))
     return resolved.parent if is_one_partition(resolved) else resolved
 
 

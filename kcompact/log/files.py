@@ -23,7 +23,7 @@ from typing import Protocol
 
 from kcompact.bucket.mirror import MIRROR
 from kcompact.bucket.mirrored_file import Listing, MirroredFile
-from kcompact.bucket.path import BucketPath
+from kcompact.bucket.path import is_in_bucket
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
 from kcompact.host.descriptors import closed_after
@@ -242,14 +242,12 @@ class BucketFiles(LocalFiles):
     fetches them itself.
     """
 
-    directory: BucketPath
-
     def names(self) -> list[str]:
         """Return the names in the directory, sorted. Raises OSError, and the error of one that was not mirrored."""
         MIRROR.require(self.directory)
         return LocalFiles.names(self)
 
-    def __reduce__(self) -> tuple[Callable[..., BucketFiles], tuple[BucketPath, Listing]]:
+    def __reduce__(self) -> tuple[Callable[..., BucketFiles], tuple[Path, Listing]]:
         return _listed_elsewhere, (self.directory, MIRROR.listing(self.directory))
 
     def identity(self, name: str) -> FileIdentity:
@@ -263,7 +261,6 @@ class BucketFiles(LocalFiles):
     @contextmanager
     def open(self, file: LogFile, *, identity: FileIdentity | None = None) -> Iterator[OpenFile]:
         """Open a file. Its holes are filled in the parts that are read."""
-        assert isinstance(file.path, BucketPath)
         mirrored = MIRROR.file(file.path)
         with ExitStack() as stack:
             with _filled_by_no_other(file.path):
@@ -279,19 +276,19 @@ class BucketFiles(LocalFiles):
         return MIRROR.whole(self.directory, take)
 
 
-def _listed_elsewhere(directory: BucketPath, listing: Listing) -> BucketFiles:
+def _listed_elsewhere(directory: Path, listing: Listing) -> BucketFiles:
     MIRROR.take_over(directory, listing)
     return BucketFiles(directory)
 
 
-def _filled_by_no_other(path: BucketPath) -> AbstractContextManager[object]:
+def _filled_by_no_other(path: Path) -> AbstractContextManager[object]:
     mirrored = MIRROR.file(path)
     return nullcontext() if mirrored is None else mirrored.lock
 
 
 def files_in(directory: Path) -> Files:
     """Return the files of a directory: the one place that chooses how they are stored."""
-    return BucketFiles(directory) if isinstance(directory, BucketPath) else LocalFiles(directory)
+    return BucketFiles(directory) if is_in_bucket(directory) else LocalFiles(directory)
 
 
 class OpenLocalFile:

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kcompact.bucket.path import BucketPath
+from kcompact.bucket.path import is_in_bucket
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import (
     KcompactError,
@@ -118,7 +118,7 @@ class LogDirLock:
 def require_local(log_dirs: Iterable[Path]) -> None:
     """Raise RefusedError if one of the log directories is in a bucket, where there are no locks."""
     for log_dir in log_dirs:
-        if isinstance(log_dir, BucketPath):
+        if is_in_bucket(log_dir):
             raise RefusedError(
                 path=log_dir,
                 problem="nothing is changed in a bucket: a broker and kcompact have no lock there",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kcompact.bucket.mirror import MIRROR
-from kcompact.bucket.path import BucketPath, is_address, require_known_store
+from kcompact.bucket.path import is_address, is_in_bucket, require_known_store
 from kcompact.bucket.scratch import as_path
 from kcompact.config.metadata_log import METADATA_DIRECTORY
 from kcompact.errors import ConfigError, KcompactError, RefusedError
@@ -116,7 +116,7 @@ def canonical(path: Path) -> Path:
 
     It is absolute. A link is resolved, unless it is one to a partition.
     """
-    if isinstance(path, BucketPath):
+    if is_in_bucket(path):
         return path
     directory = Path(os.path.normpath(path.absolute()))
     directory = directory.parent.resolve() / directory.name

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kcompact.bucket.path import BucketPath
+from kcompact.bucket.path import is_in_bucket
 from kcompact.config.brokers import moves_of
 from kcompact.config.settings import TopicConfig
 from kcompact.errors import (
@@ -219,7 +219,7 @@ def hint_for(plan: CleanPlan) -> str:
         )
     if plan.reason is Reason.PAUSED_BY_MOVE:
         future = plan.log.moves[0]
-        if isinstance(future, BucketPath):
+        if is_in_bucket(future):
             return "Copy the log directory to a local one: the move can be taken out of it there."
         return (
             "Start the broker and let it finish the move; or, if the move is given up, put that directory out of the "

@@ -321,6 +321,14 @@ def test_confinement(path: Path) -> None:
         assert allowed is None or and_above(module) & allowed, f"{module} imports {name}"
 
 
+@of_each([path for path in SOURCES if "bucket" not in module_of(path).split(".")[:1]])
+def test_who_knows_how_paths_of_buckets_are_made(path: Path) -> None:
+    """All others ask `is_in_bucket`: so another object store is a matter of `bucket` alone."""
+    names = {node.id for node in nodes_of(path) if isinstance(node, ast.Name)}
+    names |= {alias.name for node in nodes_of(path) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert "BucketPath" not in names
+
+
 @of_each([path for path in SOURCES if module_of(path) != "engine.spark.pyspark_private"])
 def test_private_names_of_others_are_in_one_module(path: Path) -> None:
     handles_pyspark = {"pyspark", "py4j"} & {name.split(".")[0] for name in imports_of(path)}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kcompact.bucket.manifest import MANIFEST
 from kcompact.bucket.mirror import MIRROR
-from kcompact.bucket.path import BucketPath
+from kcompact.bucket.path import is_in_bucket
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import CorruptBatchError, RefusedError
 from kcompact.format.batch import HEADER_BYTES, read_header
@@ -99,7 +99,7 @@ def files_below(paths: Iterable[Path]) -> list[FoundFile]:
                         first.also.append(each.path)
                     continue
             files[each.path] = each
-        for each in _not_mirrored() if isinstance(path, BucketPath) else ():
+        for each in _not_mirrored() if is_in_bucket(path) else ():
             if path in each.path.parents:
                 files[each.path] = each
     return list(files.values())
@@ -112,8 +112,8 @@ def _not_mirrored() -> Iterator[FoundFile]:
         yield FoundFile(path=as_path(address), problem=problem)
     for address in sorted(MIRROR.strays):
         yield FoundFile(path=as_path(address), problem="the manifest beside it does not name it, so it is not read")
-    for local, failure in MIRROR.failures.items():
-        yield FoundFile(path=BucketPath(local), problem=str(failure).splitlines()[0])
+    for path, failure in MIRROR.failures.items():
+        yield FoundFile(path=path, problem=str(failure).splitlines()[0])
     for address, content in MIRROR.manifests.items():
         yield FoundFile(path=as_path(address), content=content)
 

@@ -19,7 +19,7 @@ from kcompact import __version__
 from kcompact.bucket.answers import failed
 from kcompact.bucket.manifest import MANIFEST, DirectoryManifest
 from kcompact.bucket.mirror import MIRROR
-from kcompact.bucket.path import BucketPath, parts_of
+from kcompact.bucket.path import is_in_bucket, parts_of
 from kcompact.bucket.remote import crc_of, request_pool
 from kcompact.bucket.scratch import as_path, needs_scratch_space
 from kcompact.bucket.upload import (
@@ -54,7 +54,7 @@ def output_at(
     max_bytes_per_second: int | None = None,
 ) -> Output:
     """Return an output, in a bucket if its path is of one. Parameters and errors are those of `Output`."""
-    if isinstance(path, BucketPath):
+    if is_in_bucket(path):
         return BucketOutput(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
     with storage_errors(path):
         return Output(path, directories, log_dir=log_dir, max_bytes_per_second=max_bytes_per_second)
@@ -70,7 +70,7 @@ class BucketOutput(Output):
 
     def __init__(
         self,
-        path: BucketPath,
+        path: Path,
         directories: Sequence[Path] = (),
         *,
         log_dir: Path | None = None,
@@ -203,7 +203,6 @@ class BucketOutput(Output):
     def _publish(self, output: OpenDirectory, staged: str, name: str, check: Callable[[], None]) -> None:
         """Upload a complete directory, and remove it from the scratch. Raises RefusedError if another run has won."""
         super()._publish(output, staged, name, check)
-        assert isinstance(self.path, BucketPath)
         record = self.record(name)
         source = next(each for each in self._directories if each.name == name)
         manifest = DirectoryManifest(
@@ -260,7 +259,6 @@ class BucketOutput(Output):
 
     def _publish_shared(self, records: Sequence[FinishedDirectory]) -> None:
         """Publish the files that directories share, unless the same ones are there."""
-        assert isinstance(self.path, BucketPath)
         there = self._published.get(_SHARED)
         if there is not None:
             self._require_same_shared(there)
@@ -323,7 +321,6 @@ class _OneDirectory(BucketOutput):
 
     def __init__(self, part: OutputPart) -> None:
         path = as_path(part.address)
-        assert isinstance(path, BucketPath)
         self._shutdown = part.clean_shutdown
         super().__init__(path, [part.source], max_bytes_per_second=part.max_bytes_per_second)
         self._is_part = part.is_part
@@ -356,16 +353,16 @@ def _made_from(manifest: DirectoryManifest) -> tuple[object, ...]:
 
 def _scratch_bytes(source: Path, block_bytes: int) -> int:
     """Return the space for a copy of a directory, and for the directory itself if it is fetched."""
-    copies = 2 if isinstance(source, BucketPath) else 1
+    copies = 2 if is_in_bucket(source) else 1
     return copies * read_partition_contents(source).space_bytes(block_bytes)
 
 
 def _etags(source: Path) -> dict[str, str]:
     """Return the versions of the objects of a directory in a bucket; empty for a local one."""
-    return MIRROR.etags(source) if isinstance(source, BucketPath) else {}
+    return MIRROR.etags(source) if is_in_bucket(source) else {}
 
 
-def _is_mirrored_source(path: BucketPath, directories: Sequence[Path], log_dir: Path | None) -> bool:
+def _is_mirrored_source(path: Path, directories: Sequence[Path], log_dir: Path | None) -> bool:
     """Return whether sources lie in the output or above it, which `Output` refuses."""
     sources = [*directories, *({each.parent for each in directories}), *([log_dir] if log_dir else [])]
     return any(each.is_relative_to(path) or path.is_relative_to(each) for each in sources)

@@ -301,7 +301,7 @@ def test_a_header_is_read_without_its_segment(store: Store) -> None:
     file = files_in(_large(store, 40 * MIB)).file("00000000000000000000.log")
     with file.open() as opened:
         assert len(opened.read(61, 30 * MIB)) == 61
-    mirrored = MIRROR.file(file.path)  # type: ignore[arg-type]
+    mirrored = MIRROR.file(file.path)
     assert mirrored is not None
     assert mirrored.present_bytes == mirrored_file.BLOCK_BYTES
 
@@ -315,7 +315,7 @@ def test_the_first_batches_are_read_without_the_others(batch_bytes: int, store: 
     late = count * 7 // 8
     assert (header_at(file, 0).base_offset, header_at(file, late * len(batch)).base_offset) == (0, late)
     assert mean_batch_bytes([(file, count * len(batch))]) == len(batch)
-    mirrored = MIRROR.file(file.path)  # type: ignore[arg-type]
+    mirrored = MIRROR.file(file.path)
     assert mirrored is not None
     # At most two blocks for each of three readings, and pieces for the 16 headers of large batches.
     assert mirrored.present_bytes <= (6 * mirrored_file.BLOCK_BYTES if batch_bytes < MIB else 40 * MIB)
