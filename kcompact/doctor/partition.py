@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from kcompact.format.names import Suffix, Temporary, base_offset_of, file_name, 
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.host.disk import Disk
 from kcompact.kernels import columns as c
-from kcompact.log.batch_headers import end_by_headers, header_tables, headers
+from kcompact.log.batch_headers import end_by_headers, header_tables
 from kcompact.log.directory import PartitionLog
 from kcompact.log.files import LogFile, files_in
 from kcompact.log.segments import Segment, deleted_segments, first_epoch_offset, holders, only_copies
@@ -200,28 +201,11 @@ def _named_by_snapshots(plan: CleanPlan, tails: Sequence[Tail]) -> dict[int, str
         offset = tail.end_offset
         # An empty segment has its own snapshot.
         is_meant = tail.damage is None and offset in log.snapshots and offset != segment.base_offset
-        if is_meant and plan.first_dirty_offset <= offset < log.end_of(segment) and _has_no_gap(plan, segment):
+        if is_meant and plan.first_dirty_offset <= offset < log.end_of(segment) and _has_all(plan, segment):
             names_by_offset[offset] = log.snapshots[offset].name
     return names_by_offset | {
         offset: file.name for offset, file in log.snapshots.items() if offset > log.log_end_offset
     }
-
-
-def _has_no_gap(plan: CleanPlan, segment: Segment) -> bool:
-    """Return whether the dirty part of a segment has all its offsets up to its last batch."""
-    next_offset = max(plan.first_dirty_offset, segment.base_offset)
-    with suppress(CorruptDataError):
-        for _, header in headers(plan.log.file(segment.log_name)):
-            if header.next_offset <= next_offset:
-                continue
-            # The header of a compressed batch of an older format has neither its first offset nor a count.
-            is_known = header.magic == 2 or not header.codec_id
-            missing = header.last_offset - header.base_offset + 1 - header.records_count
-            if is_known and (header.base_offset > next_offset or missing):
-                return False
-            next_offset = header.next_offset
-        return True
-    return False
 
 
 def _gaps(log: PartitionLog, tails: Sequence[Tail]) -> Iterator[Finding]:
@@ -243,27 +227,47 @@ def _first_gap_inside(log: PartitionLog, segment: Segment) -> Iterator[Finding]:
     The checksum of a batch does not cover its offset: a damaged one can be too high in the last segment, where no
     other file contradicts it. A broker goes on from there.
     """
-    next_offset = max(segment.base_offset, log.log_start_offset)
     with suppress(CorruptDataError):  # It is reported as damage.
-        for table in header_tables(log.file(segment.log_name), end_position=segment.size_bytes):
-            ends = np.maximum.accumulate(np.maximum(table[:, c.LAST_OFFSET] + 1, next_offset))
-            expected = np.concatenate(([next_offset], ends[:-1]))
-            # The header of a compressed batch of an older format does not have its first offset.
-            is_known = (table[:, c.MAGIC] == 2) | (table[:, c.ATTRIBUTES] & c.CODEC_MASK == 0)
-            leaps = np.flatnonzero(is_known & (table[:, c.BASE_OFFSET] > expected))
-            if len(leaps):
-                missing_from, base_offset = int(expected[leaps[0]]), int(table[leaps[0], c.BASE_OFFSET])
-                yield Finding(
-                    code=RemarkCode.OFFSET_GAP,
-                    directory=log.directory,
-                    file=log.directory / segment.log_name,
-                    position=int(table[leaps[0], c.POSITION]),
-                    offset=missing_from,
-                    problem=f"the offsets from {missing_from} on are missing, and a batch begins at {base_offset}: "
-                    "they are lost, or the offset of the batch is damaged, unless the topic was compacted before",
-                )
-                return
-            next_offset = int(ends[-1])
+        for position, missing_from, base_offset in islice(_gaps_inside(log, segment, log.log_start_offset), 1):
+            yield Finding(
+                code=RemarkCode.OFFSET_GAP,
+                directory=log.directory,
+                file=log.directory / segment.log_name,
+                position=position,
+                offset=missing_from,
+                problem=f"the offsets from {missing_from} on are missing, and a batch begins at {base_offset}: "
+                "they are lost, or the offset of the batch is damaged, unless the topic was compacted before",
+            )
+
+
+def _has_all(plan: CleanPlan, segment: Segment) -> bool:
+    """Return whether the dirty part of a segment has all its offsets up to its last batch, with a record for each."""
+    try:
+        return not any(_gaps_inside(plan.log, segment, plan.first_dirty_offset, in_batches=True))
+    except CorruptDataError:
+        return False
+
+
+def _gaps_inside(
+    log: PartitionLog, segment: Segment, start_offset: int, *, in_batches: bool = False
+) -> Iterator[tuple[int, int, int]]:
+    """Yield position, first missing offset and base offset of each batch before which offsets are missing.
+
+    Only from `start_offset` on; with `in_batches` also the batches that lack some themselves. Raises CorruptDataError.
+    """
+    next_offset = max(segment.base_offset, start_offset)
+    for table in header_tables(log.file(segment.log_name), end_position=segment.size_bytes):
+        base, last = table[:, c.BASE_OFFSET], table[:, c.LAST_OFFSET]
+        ends = np.maximum.accumulate(np.maximum(last + 1, next_offset))
+        expected = np.concatenate(([next_offset], ends[:-1]))
+        lacks = base > expected
+        if in_batches:
+            lacks |= (last - base + 1 != table[:, c.RECORDS_COUNT]) & (last >= expected)
+        # The header of a compressed batch of an older format has neither its first offset nor a count.
+        is_known = (table[:, c.MAGIC] == 2) | (table[:, c.ATTRIBUTES] & c.CODEC_MASK == 0)
+        for row in np.flatnonzero(lacks & is_known).tolist():
+            yield int(table[row, c.POSITION]), int(expected[row]), int(base[row])
+        next_offset = int(ends[-1])
 
 
 def _time_index_findings(plan: CleanPlan, *, reads_all: bool) -> Iterator[Finding]:
