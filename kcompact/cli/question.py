@@ -28,7 +28,6 @@ from kcompact.values import dataclass
 if TYPE_CHECKING:
     from kcompact.cleaner.engines import EngineOptions
     from kcompact.cli.output.printer import Printer
-    from kcompact.config.settings import Override
     from kcompact.plan.clean_plan import CleanPlan
     from kcompact.remarks import Note
     from kcompact.stages.fold import Fold
@@ -42,11 +41,10 @@ class Question(Generic[Found]):
     """What a command asks, and how it shows the answers.
 
     `answers` reads the partitions in some directories. The document may have more than the answers: `content`, which is
-    made of them, and what is `given`. `doubts` are notes on why the answers may be wrong. Without `read_file`
-    single files are refused: all segments of a partition decide. `explains`: forecasts are made, which depend on more
-    settings; `compared` are settings that are laid beside those of today. `complains_of_all`: the errors of the
-    partitions are not shown with them. Without `shows_left_out` `show` itself names what is no partition. `verbose` is
-    how the printer is made. `needs` is what paths without an answer lack.
+    made of them, and what is `given`. `notes` are those on the options, `doubts` those on why the answers may be wrong.
+    Without `read_file` single files are refused: all segments of a partition decide. `complains_of_all`: the errors of
+    the partitions are not shown with them. Without `shows_left_out` `show` itself names what is no partition. `verbose`
+    is how the printer is made. `needs` is what paths without an answer lack.
     """
 
     document: Document
@@ -55,9 +53,8 @@ class Question(Generic[Found]):
     read_file: Callable[[Path], FileEntry] | None = None
     content: Callable[[Sequence[Answer[Any]]], Mapping[str, object]] = lambda _: {}
     given: Set[str] = field(default_factory=frozenset)
+    notes: Callable[[Sequence[Path], PlanOptions], list[Note]] = option_notes
     doubts: Callable[[Sequence[Answer[Found]], PlanOptions], list[Note]] = plan_notes
-    explains: bool = False
-    compared: tuple[Override, ...] = ()
     complains_of_all: bool = False
     shows_left_out: bool = True
     verbose: bool = False
@@ -103,7 +100,7 @@ def ask(question: Question[Found], paths: Sequence[Path], options: PlanOptions, 
     """
     refused_by = "" if question.read_file else question.document.command
     files, named, directories, unusable = named_in(paths, options, refused_by=refused_by)
-    notes = option_notes(directories, options, explains=question.explains, compared=question.compared) if named else []
+    notes = question.notes(directories, options) if named else []
     streams.tell_notes(notes)
     answers = list(question.answers(directories, options)) if directories else []
     if not (answers or unusable or files):

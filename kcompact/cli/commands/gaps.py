@@ -36,13 +36,14 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
     from kcompact.cli.json.gaps import GAPS
     from kcompact.cli.output.entries import show_sections
     from kcompact.cli.question import Question, ask, each_partition
+    from kcompact.plan.run_notes import option_notes
     from kcompact.views.gaps import gaps_section
 
     question = Question(
         document=GAPS,
         answers=each_partition(partial(with_gaps, options.batch_memory(memory_bytes))),
         show=partial(show_sections, gaps_section),
-        explains=True,
+        notes=partial(option_notes, explains=True),
     )
     return ask(question, paths, plan_options, as_json=as_json)
 

@@ -75,6 +75,7 @@ def command(
     from kcompact.cli.json.plan import PLAN, WITH_COMPARE, WITH_EXPLAIN
     from kcompact.cli.question import Question, ask
     from kcompact.config.settings import parse_override
+    from kcompact.plan.run_notes import option_notes
 
     compared = tuple(parse_override(text, option="--compare") for text in compare)
     asked = {WITH_REPLICA: plan_options.replicas, WITH_EXPLAIN: explains, WITH_COMPARE: compared}
@@ -84,8 +85,7 @@ def command(
         show=partial(_show, paths, plan_options, explains=explains, compared=compared, is_quiet=is_quiet),
         content=partial(_content, explains=explains, compared=compared),
         given={part for part, is_asked in asked.items() if is_asked},
-        explains=explains,
-        compared=compared,
+        notes=partial(option_notes, explains=explains, compared=compared),
         complains_of_all=True,
         shows_left_out=False,
         verbose=is_verbose,

@@ -35,13 +35,14 @@ def command(paths: tuple[Path, ...], plan_options: PlanOptions, *, memory_bytes:
     from kcompact.cli.json.transactions import TRANSACTIONS
     from kcompact.cli.output.entries import show_sections
     from kcompact.cli.question import Question, ask, each_partition
+    from kcompact.plan.run_notes import option_notes
     from kcompact.views.transactions import transactions_section
 
     question = Question(
         document=TRANSACTIONS,
         answers=each_partition(partial(with_transactions, options.batch_memory(memory_bytes))),
         show=partial(show_sections, transactions_section),
-        explains=True,
+        notes=partial(option_notes, explains=True),
     )
     return ask(question, paths, plan_options, as_json=as_json)
 
