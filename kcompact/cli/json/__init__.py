@@ -1,7 +1,7 @@
 """The JSON of the commands, declared once: its fields, their kinds and their meanings.
 
-In: entries of `cli.entries` and the values in them. Out: the text that a command prints with `--json`, its JSON Schema,
-and the tables of `docs/json.md`.
+In: entries of `cli.entries` and the values in them. Out: the text that a command prints with `--json`, and its JSON
+Schema in `docs/schema`.
 Imports: `errors`, `format`, `log`, `config`, `plan`, `inspect`, `keys`, `compare`, `search`, `swap`, `doctor`,
 `cleaner`; from `cli` `entries` and `output.explanations`. A command imports only its own module, because others load
 what it does not need.

@@ -75,7 +75,7 @@ CLEANED = Shape(
     Field(
         "kafka_passes_at_least",
         nullable(INTEGER),
-        "the smallest number of [passes](cli.md#passes) that Kafka's own cleaner would need for that many keys; null "
+        "the smallest number of passes that Kafka's own cleaner would need for that many keys; null "
         "also where it might never finish",
         _passes_at_least,
     ),

@@ -34,7 +34,7 @@ EXAMPLE = Shape(
 
 FINDING = Shape(
     "replica-finding",
-    Field("kind", choice(findings.DifferenceKind), "what is wrong, as in [compare.md](compare.md)", "finding.kind"),
+    Field("kind", choice(findings.DifferenceKind), "what is wrong, as in compare.md", "finding.kind"),
     Field("replicas", list_of(TEXT), "the replicas that are concerned, as given"),
     Field("certainty", choice(findings.Certainty), "how sure it is", "finding.certainty"),
     Field("right", nullable(list_of(TEXT)), "the replicas that files prove to be right; null if they do not say"),

@@ -12,7 +12,7 @@ FINDING = Shape(
     Field(
         "finding",
         choice(tuple(code.value for code in RemarkCode if code.is_finding)),
-        "its name in [doctor.md](doctor.md)",
+        "its name in doctor.md",
         "code",
     ),
     Field("directory", TEXT, "where"),

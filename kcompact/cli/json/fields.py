@@ -9,7 +9,7 @@
     SEGMENT.of(segment)            the object: each field is read from the attribute of its name, or from the one given
     SEGMENT.definition()           its JSON Schema
 
-A meaning is a few words in Markdown, and is written nowhere else: `docs/json.md` and `docs/schema` are made from it.
+A meaning is a few words, and is written nowhere else: `docs/schema` is made from it.
 A field that is None is null, and so are all fields of a part that is missing (`Shape.within`): objects of one shape
 have the same fields. Only a field that is `given` with an option is absent without this option.
 """
@@ -17,7 +17,6 @@ have the same fields. Only a field that is `given` with an option is absent with
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Set
 from enum import StrEnum
 from itertools import chain
@@ -208,7 +207,7 @@ class Shape(ValueKind):
 
     def definition(self) -> dict[str, Any]:
         """Return the JSON Schema of the object."""
-        about = {"description": plain(self.meaning)} if self.meaning else {}
+        about = {"description": self.meaning} if self.meaning else {}
         return about | {
             "type": "object",
             "properties": {each.name: each.kind.schema | {"description": described(each)} for each in self.fields},
@@ -315,17 +314,9 @@ class JsonLine:
         return {"oneOf": [shape.schema for shape in self.shapes]}
 
 
-LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-
-
-def plain(markdown: str) -> str:
-    """Return a meaning without links."""
-    return LINK.sub(r"\1", markdown)
-
-
 def described(field: Field) -> str:
-    """Return the meaning of a field, with the condition under which it is there, in Markdown without links."""
-    return plain(f"{field.given}: {field.meaning}" if field.given else field.meaning)
+    """Return the meaning of a field, with the condition under which it is there."""
+    return f"{field.given}: {field.meaning}" if field.given else field.meaning
 
 
 def schema_of(printed: Document | JsonLine, title: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def _fact(name: str, *values: Field) -> Shape:
     return Shape(
         name,
         Field("label", choice(Label), "how much the fact says"),
-        Field("name", ValueKind({"const": name}), "the [name](history.md#gaps) of the fact"),
+        Field("name", ValueKind({"const": name}), "the name of the fact"),
         Field("text", STRING, "the fact as a sentence"),
         *(Field(each.name, each.kind, each.meaning, _value(each.name)) for each in values),
         variant=name,
@@ -218,7 +218,7 @@ LOG_GAPS = Shape(
     Field("read_committed", WALK, "what a consumer of committed records sees, up to the last stable offset"),
     Field("segments", list_of(SEGMENT), "the counts by segment"),
     Field("evidence", list_of(one_of(EVIDENCE, by="name")), "the facts that follow"),
-    meaning="All counts are of offsets from the log start on. [history.md](history.md#gaps) says what gaps are.",
+    meaning="All counts are of offsets from the log start on. history.md says what gaps are.",
 )
 
 GAPS = Document("gaps", NOW_MS, NOTES, answer("gaps", LOG_GAPS), LEFT_OUT_DIRECTORIES)

@@ -48,8 +48,7 @@ COUNTS = Shape(
     *tally("below_start_records", "below the log start"),
     *tally("empty_batches", "batches without a record; the bytes are those on the disk"),
     *tally("batches", "all batches; the bytes are those on the disk"),
-    meaning="[keys.md](keys.md#each-record-is-in-one-class) defines the classes of records. Each count has the bytes "
-    "of what it counts beside it.",
+    meaning="keys.md defines the classes of records. Each count has the bytes of what it counts beside it.",
 )
 
 

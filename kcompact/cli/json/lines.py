@@ -102,9 +102,9 @@ RECORD_FACTS = (
 )
 DATA = "with `--print-data` or a decoder"
 CONTENTS = (
-    Field("key", ANY, "the key, or its [decoded](records.md#keys-and-values) form", given=DATA),
+    Field("key", ANY, "the key, or its decoded form", given=DATA),
     Field("keyBase64", STRING, "in place of `key`, if that is no printable text", given=DATA),
-    Field("payload", ANY, "the value, or its [decoded](records.md#keys-and-values) form", given=DATA),
+    Field("payload", ANY, "the value, or its decoded form", given=DATA),
     Field("payloadBase64", STRING, "in place of `payload`, if that is no printable text", given=DATA),
     Field("decodeError", STRING, "why the record is listed without decoding", given="if it could not be decoded"),
 )

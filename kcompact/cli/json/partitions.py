@@ -135,7 +135,7 @@ PLAN = Shape(
         "broker_config",
         nullable(STRING),
         "the file with the broker's static settings: of `--broker-config`, or "
-        "[found](cli.md#the-brokers-own-file); words for the environment; null without one",
+        "found; words for the environment; null without one",
         "config.broker.origin",
     ),
     Field("kafka_release", choice(tuple(RELEASES)), "the release of Kafka whose rules hold", "config.release.name"),
@@ -206,13 +206,13 @@ VERDICT = Shape(
     Field(
         "reason",
         nullable(choice(Reason)),
-        "the [verdict](cli.md#plan); null for a partition that is locked, unreadable or missing",
+        "the verdict; null for a partition that is locked, unreadable or missing",
     ),
     Field("explanation", STRING, "the verdict as a sentence"),
     Field(
         "kafka_passes_at_most",
         nullable(INTEGER),
-        "the greatest number of [passes](cli.md#passes) that Kafka's own cleaner may need; 0 with nothing cleanable, "
+        "the greatest number of passes that Kafka's own cleaner may need; 0 with nothing cleanable, "
         "null where it might never finish",
     ),
     PARTITION_NOTES,
@@ -357,6 +357,6 @@ NOW_MS = Shape("time", Field("now_ms", INTEGER, "the time as of which the comman
 NOTES = Shape("notes", Field("notes", list_of(NOTE), "remarks on the whole run"), reads=itemgetter)
 LEFT_OUT_DIRECTORIES = Shape(
     "left-out-directories",
-    Field("left_out", list_of(LEFT_OUT), "the [directories](cli.md#retention-and-errors) that are not partitions"),
+    Field("left_out", list_of(LEFT_OUT), "the directories that are not partitions"),
     reads=itemgetter,
 )

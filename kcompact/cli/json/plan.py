@@ -69,7 +69,7 @@ CONDITION = Shape(
     Field(
         "assumed",
         list_of(STRING),
-        "the settings of this condition that are only [assumed](cli.md#the-brokers-own-file)",
+        "the settings of this condition that are only assumed",
     ),
     Field("explanation", STRING, "the verdict as a sentence"),
     Field(

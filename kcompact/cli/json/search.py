@@ -120,7 +120,7 @@ SEARCH = Document(
     Field(
         "statement_sha256",
         STRING,
-        "the [digest](search-key.md#the-statement) of `statement`",
+        "the digest of `statement`",
         lambda content: statement_digest(STATEMENT.of(content["statement"])),
     ),
 )

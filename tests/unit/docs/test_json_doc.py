@@ -1,7 +1,7 @@
-"""What the commands write is what `kcompact.cli.json` declares, and so what `docs/json.md` and `docs/schema` say.
+"""What the commands write is what `kcompact.cli.json` declares, and so what `docs/schema` says.
 
 The documents of all commands, on many logs, have the fields of their schema and no others; each declared field has a
-value in one of them; unknown numbers are null. `--rewrite` writes page and schemas.
+value in one of them; unknown numbers are null. `--rewrite` writes the schemas.
 """
 
 from __future__ import annotations
@@ -265,10 +265,8 @@ def interrupted(log_dir: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> P
 # The declaration, the documentation and the commands
 
 
-def test_page_and_schemas_say_what_is_declared(rewrite: bool) -> None:
-    text = json_docs.PAGE.read_text(encoding="utf-8")
-    wanted = {json_docs.PAGE: json_docs.page_text(text)}
-    wanted |= {path: json_docs.schema_text(schema) for path, schema in json_docs.schemas().items()}
+def test_the_schemas_say_what_is_declared(rewrite: bool) -> None:
+    wanted = {path: json_docs.schema_text(schema) for path, schema in json_docs.schemas().items()}
     if rewrite:
         json_docs.SCHEMAS.mkdir(exist_ok=True)
         for path, content in wanted.items():
@@ -276,7 +274,7 @@ def test_page_and_schemas_say_what_is_declared(rewrite: bool) -> None:
     assert {path: path.read_text(encoding="utf-8") for path in wanted} == wanted
     # That of a file in a bucket is no command's: `tests/unit/bucket/test_manifest_schema.py`.
     schemas = {*json_docs.SCHEMAS.iterdir()} - {json_docs.SCHEMAS / "bucket-manifest.json"}
-    assert schemas == wanted.keys() - {json_docs.PAGE}
+    assert schemas == wanted.keys()
 
 
 def test_what_is_written_has_its_schema(written: dict[str, list[dict[str, Any]]]) -> None:
