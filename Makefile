@@ -245,7 +245,7 @@ torture: $(STAMP)  ## kill, starve, damage and race whole cleanings: docs/safety
 	$(BIN)/python -m tests.torture $(TORTURE)
 
 bench: $(STAMP)  ## measure against Kafka's own cleaner; BENCH="--quick" or other options, see docs/bench.md
-	$(BIN)/python -m tests.bench $(BENCH)
+	$(BIN)/python -m bench $(BENCH)
 
 cluster-check: $(STAMP)  ## a real Spark cluster: a master and two workers on this machine, 20 partitions, a worker killed
 	$(BIN)/python -m pytest -q -m slow tests/spark/test_cluster.py $(CLUSTER_TESTS)

@@ -154,7 +154,7 @@ WALL_CLOCK = {
 }
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-TEST_FILES = sorted((PACKAGE.parent / "tests").rglob("*.py"))
+TEST_FILES = sorted(each for folder in ("tests", "bench") for each in (PACKAGE.parent / folder).rglob("*.py"))
 
 
 @cache

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench.cases import KAFKA_LOG, PARQUET, order
-from tests.bench.queries import QUERIES
+from bench.cases import KAFKA_LOG, PARQUET, order
+from bench.queries import QUERIES
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 USER_TICKS, SYSTEM_TICKS = 11, 12  # of /proc/PID/stat, counted from the state

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from bench import logs, measured
 from fixtures.checkout import copy_directory
 from kcompact.format.batch import Record, build
 from kcompact.format.codec import Codec, compress
 from kcompact.format.names import index_name, log_name
-from tests.bench import logs, measured
 from tests.support import log_writer
 from tests.support.log_writer import LogSpec, SegmentSpec
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench import many
-from tests.bench.cases import ASKED, ENGINES, IN_PROCESS, KAFKA_WARM, LISTS, MANY, REFERENCES, REPLICAS, SPARK, Goal
-from tests.bench.operations import KINDS
-from tests.bench.runner import Measured, Run
+from bench import many
+from bench.cases import ASKED, ENGINES, IN_PROCESS, KAFKA_WARM, LISTS, MANY, REFERENCES, REPLICAS, SPARK, Goal
+from bench.operations import KINDS
+from bench.runner import Measured, Run
 from tests.oracle import real_kafka
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "kcompact",
     "pyspark",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tests.bench.cases import DOCTOR, IN_PROCESS, INSPECT, MANY, PLAN, REPORT, Case, Goal, LogSpec, keys_for
+from bench.cases import DOCTOR, IN_PROCESS, INSPECT, MANY, PLAN, REPORT, Case, Goal, LogSpec, keys_for
 
 ALL = "many"
 """Stands for all of SHAPES."""

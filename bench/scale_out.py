@@ -1,4 +1,4 @@
-"""What more workers are worth, on paper: `python -m tests.bench.scale_out --task-s 3.1 --driver-s 0.007`.
+"""What more workers are worth, on paper: `python -m bench.scale_out --task-s 3.1 --driver-s 0.007`.
 
 Simulates a round on Spark in which each partition is a task. The driver is one thread: it prepares a partition before
 its task, and swaps it afterwards. Tasks go to the first free slot, as many partitions in flight as the real driver has

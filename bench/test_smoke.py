@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import __main__ as command
-from tests.bench import cases, logs, many, results, runner, shapes
-from tests.bench.cases import Case, LogSpec
-from tests.bench.shapes import Wanted
+from bench import __main__ as command
+from bench import cases, logs, many, results, runner, shapes
+from bench.cases import Case, LogSpec
+from bench.shapes import Wanted
 from tests.oracle import driver, real_kafka
 from tests.support.command_line import environment
 
 pytestmark = pytest.mark.oracle
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.bench.cases import ASKED, KAFKA_LOG, Case, Goal, LogSpec
+from bench.cases import ASKED, KAFKA_LOG, Case, Goal, LogSpec
 
 ALL = "spark-source"
 """Stands for all of SHAPES."""

@@ -1,4 +1,4 @@
-"""`python -m tests.bench`: kcompact against Kafka's own cleaner, on logs that Kafka's own code wrote.
+"""`python -m bench`: kcompact against Kafka's own cleaner, on logs that Kafka's own code wrote.
 
 See docs/bench.md.
 """
@@ -14,20 +14,18 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.bench import cases, logs, many, plot, queries, results, shapes
-from tests.bench.measured import CommandFailedError
-from tests.bench.runner import Bench, Measured, WrongResultError
+from bench import cases, logs, many, plot, queries, results, shapes
+from bench.measured import CommandFailedError
+from bench.runner import Bench, Measured, WrongResultError
 from tests.oracle import driver
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 ALL = "all"
 ENGINES = (*cases.ENGINES, *cases.LISTS, *cases.REPLICAS, cases.DOCTOR, cases.REPORT)
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench", description=__doc__.splitlines()[0] if __doc__ else None
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else None)
     listed = parser.add_argument_group("lists of cases", "without any of these, the usual list")
     listed.add_argument(
         "--quick", action="store_true", help="of the usual list only 10 MB and 117 MB; a fiftieth of many"
@@ -133,7 +131,7 @@ def _options(wanted: argparse.Namespace) -> shapes.Options:
 
 def _report(measured: list[Measured], about: dict[str, str], output: Path) -> None:
     """Save what there is after each case: a later one may fail."""
-    results.save(output, measured, about, ["python", "-m", "tests.bench", *sys.argv[1:]])
+    results.save(output, measured, about, ["python", "-m", "bench", *sys.argv[1:]])
     every = [row for result in measured for row in results.rows(result)]
     for name, drawn in plot.plots(every).items():
         (output / f"{name}.svg").write_text(drawn, encoding="utf-8")

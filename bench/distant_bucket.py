@@ -1,6 +1,6 @@
 """How long the reading of one large object of a distant store takes: each request waits before it is answered.
 
-    python -m tests.bench.distant_bucket [MIB [DELAY_MS]]
+    python -m bench.distant_bucket [MIB [DELAY_MS]]
 
 The server is a process of its own, and has as much of S3 as the reading needs. Prints the seconds of reading piece by
 piece (`read`) and of fetching the whole (`whole`), the requests, and the processor seconds of the client.
@@ -65,7 +65,7 @@ def serve(port: int, size_bytes: int, delay_s: float) -> None:
 def measure(size_mib: int, delay_s: float) -> None:
     """Print the figures of both ways."""
     port = free_port()
-    command = [sys.executable, "-m", "tests.bench.distant_bucket", "serve", str(port), str(size_mib), str(delay_s)]
+    command = [sys.executable, "-m", "bench.distant_bucket", "serve", str(port), str(size_mib), str(delay_s)]
     url = f"http://127.0.0.1:{port}"
     os.environ.update({**ENVIRONMENT, "AWS_ENDPOINT_URL": url})
     with running(command, f"{url}/?list-type=2"):

@@ -1,8 +1,8 @@
-"""What partitions cost on a standalone cluster: `python -m tests.bench.cluster --partitions 4,8`.
+"""What partitions cost on a standalone cluster: `python -m bench.cluster --partitions 4,8`.
 
 A cluster of workers with one core each, on this machine, cleans log directories that Kafka's own code wrote. Spark's
 event log says when each task ran, the operating system what the driver took. These are the terms of
-`tests.bench.scale_out`. The result is compared with that of one process.
+`bench.scale_out`. The result is compared with that of one process.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import kcompact
+from bench import logs
+from bench.__main__ import ROOT
+from bench.cases import CONFIG, LogSpec, keys_for
 from kcompact.engine.spark import OnSpark
 from kcompact.host import other_processes
 from kcompact.host.other_processes import OpenFiles
-from tests.bench import logs
-from tests.bench.__main__ import ROOT
-from tests.bench.cases import CONFIG, LogSpec, keys_for
 from tests.support.spark_cluster import Cluster, started
 
 _GB = 8_547_000
@@ -76,7 +76,7 @@ def clean(cluster: Cluster, log_dir: Path, partitions: int, events: Path) -> Too
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
     }
-    command = [sys.executable, "-m", "tests.bench.cluster", "--drive", str(log_dir)]
+    command = [sys.executable, "-m", "bench.cluster", "--drive", str(log_dir)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     began = time.monotonic()
     done = subprocess.run(command, input=json.dumps(conf), capture_output=True, text=True, check=False, env=environment)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.cases import LogSpec
 from kcompact.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, parse_offset_checkpoint
 from kcompact.format.codec import Codec, decompress
-from tests.bench.cases import LogSpec
 from tests.oracle import driver, real_kafka
 
 TOPIC = "prices"

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.bench.measured import CommandFailedError
+from bench.measured import CommandFailedError
 
 KINDS = {
     "stats": ("stat", "lstat", "fstat", "newfstatat", "statx"),

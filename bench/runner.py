@@ -12,8 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tests.bench import cases, checkpoints, logs, measured, operations
-from tests.bench.cases import Case, LogSpec, Turn
+from bench import cases, checkpoints, logs, measured, operations
+from bench.cases import Case, LogSpec, Turn
 
 WARM_UP_RECORDS = 1_000_000
 WARM_UP_PARTITIONS = 1000
@@ -137,8 +137,8 @@ class Bench:
         self._tidy()
         self.work.mkdir(parents=True)
         directories = [str(source), str(source.with_name(f"{source.name}-parquet"))]
-        command = [sys.executable, "-m", "tests.bench.spark_session", *directories]
-        environment = dict(self.environment) | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        command = [sys.executable, "-m", "bench.spark_session", *directories]
+        environment = dict(self.environment) | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
         options = ["--query", case.query, "--runs", str(case.runs)]
         used = measured.run([*command, *options], cwd=self.work, env=environment)
         self._tidy()
@@ -313,8 +313,8 @@ class Bench:
         os.sync()
         _prepare_page_cache(source)
         options = [str(source), str(result_bytes), str(self.work / "written")]
-        environment = dict(self.environment) | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-        command = [sys.executable, "-m", "tests.bench.floor", *options]
+        environment = dict(self.environment) | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        command = [sys.executable, "-m", "bench.floor", *options]
         reply = json.loads(measured.run(command, cwd=self.work, env=environment).output)
         self._tidy()
         return float(reply["total_s"])

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from tests.bench import many, queries
-from tests.bench.cases import (
+from bench import many, queries
+from bench.cases import (
     COMPARE,
     ENGINES,
     IN_PROCESS,

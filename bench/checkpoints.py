@@ -1,4 +1,4 @@
-"""How much processor time kcompact takes for checkpoint files: `python -m tests.bench.checkpoints REPORT ARGUMENTS…`.
+"""How much processor time kcompact takes for checkpoint files: `python -m bench.checkpoints REPORT ARGUMENTS…`.
 
 Runs kcompact with these arguments in this process and writes into the file REPORT the processor time, in seconds, of
 all calls into the modules that read and write checkpoint files, in whatever thread they are made.
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from tests.bench.measured import CommandFailedError
+from bench.measured import CommandFailedError
 
 MODULES = ("kcompact.format.checkpoint", "kcompact.swap.checkpoint")
 """In the order in which they import each other."""
@@ -38,8 +38,8 @@ def measure(command: Sequence[str], kcompact: Sequence[str], *, cwd: Path, env: 
     """Return the seconds that a command of kcompact takes for checkpoint files. Raises CommandFailedError."""
     report = cwd / "checkpoints.json"
     arguments = command[len(kcompact) :]
-    program = [sys.executable, "-m", "tests.bench.checkpoints", str(report), *arguments]
-    root = Path(__file__).resolve().parents[2]
+    program = [sys.executable, "-m", "bench.checkpoints", str(report), *arguments]
+    root = Path(__file__).resolve().parents[1]
     done = subprocess.run(
         program, cwd=cwd, env={**env, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=False
     )

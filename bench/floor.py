@@ -1,4 +1,4 @@
-"""What no cleaner can do without: `python -m tests.bench.floor SOURCE RESULT_BYTES TARGET`.
+"""What no cleaner can do without: `python -m bench.floor SOURCE RESULT_BYTES TARGET`.
 
 Reads every `.log` of a log directory, computes its CRC-32C, writes as many bytes as the result has and syncs
 them, on one core and through one buffer of 64 MiB. Prints a JSON object with the seconds that took, without the start

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
-from tests.bench.cases import (
+from bench.cases import (
     COMPARE,
     DOCTOR,
     DRY_RUN,
@@ -26,7 +26,7 @@ from tests.bench.cases import (
     VERIFY,
     cores_in_words,
 )
-from tests.bench.results import Row
+from bench.results import Row
 
 COLOURS = {
     KAFKA: "#6b7280",

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.bench import __main__ as command
-from tests.bench import cases, logs, many, operations, plot, results, runner, scale_out, shapes
-from tests.bench.cases import (
+from bench import __main__ as command
+from bench import cases, logs, many, operations, plot, results, runner, scale_out, shapes
+from bench.cases import (
     COMPARE,
     DUMP_LOG,
     IN_PROCESS,
@@ -27,8 +27,8 @@ from tests.bench.cases import (
     keys_for,
     order,
 )
-from tests.bench.runner import Measured, Run
-from tests.bench.shapes import Wanted
+from bench.runner import Measured, Run
+from bench.shapes import Wanted
 
 
 @pytest.mark.parametrize("percent", [1, 10, 33, 50, 90, 99])
