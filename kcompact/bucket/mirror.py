@@ -75,6 +75,7 @@ class Mirror:
         self.strays = set[str]()
         """The addresses of objects beside or below a manifest that it does not name. They are not mirrored."""
         self._told = set[str]()
+        self._whole = set[Path]()
 
     def bucket(self, name: str) -> Bucket:
         """Return a bucket, the same each time. Raises RefusedError."""
@@ -107,7 +108,12 @@ class Mirror:
             if target.name != _METADATA:
                 objects += bucket.below(above + _METADATA)
         self._make(bucket, root, "" if str(target) == "." else str(target), objects)
+        self._whole.add(root / target)
         return root / key if key else root
+
+    def is_whole(self, directory: Path) -> bool:
+        """Return whether all that a bucket has below a directory is mirrored, and not only what an address names."""
+        return not self._whole.isdisjoint((directory, *directory.parents))
 
     def mirrored_or_failed(self, address: str) -> BucketPath:
         """Return the path of what an address names, as `mirrored`; an error of the bucket is raised by `require`.

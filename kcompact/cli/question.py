@@ -17,9 +17,9 @@ from kcompact.cli.output import streams
 from kcompact.cli.output.file_entries import base_offset_of, entries_of, has_second_suffix, is_log, kind_of
 from kcompact.errors import CorruptDataError, KcompactError, RefusedError, storage_errors
 from kcompact.exit_codes import gravest_exit_code
-from kcompact.log.directory import LogDir
+from kcompact.log.directory import STAGING_NAME, LogDir
 from kcompact.log.files import LogFile
-from kcompact.plan.discovery import left_out
+from kcompact.plan.discovery import canonical, left_out
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes, plan_notes
 from kcompact.plan.walk import Answer, Found, Planner, named_partitions, walk_partitions
@@ -151,10 +151,10 @@ def named_in(
     A command that needs all segments refuses single files: `refused_by` is its name.
     """
     single = {path for path in paths if is_file(path)}
-    files = [path for path in paths if path in single and options.selection.has(path.absolute().parent)]
+    files = [path for path in paths if path in single and options.selection.has(_directory_of(path))]
     named = [path for path in paths if path not in single]
     if single and not (files or named):
-        raise options.selection.no_match(paths[0], (path.absolute().parent for path in paths))
+        raise options.selection.no_match(paths[0], map(_directory_of, paths))
     what = "directory" if refused_by else "file or directory"
     directories, unusable = named_partitions(named, options.selection, what=what)
     if refused_by:
@@ -164,6 +164,12 @@ def named_in(
         ]
         files = []
     return files, named, directories, unusable
+
+
+def _directory_of(file: Path) -> Path:
+    """Return the partition directory of a single file, also of a staged one; links are followed."""
+    directory = canonical(file.absolute().parent)
+    return directory.parent if STAGING_NAME.fullmatch(directory.name) else directory
 
 
 def inspected(answer: Answer[Any], _: LogDir) -> Answer[Inspected]:

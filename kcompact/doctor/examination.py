@@ -51,7 +51,7 @@ from kcompact.errors import (
 )
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
-from kcompact.log.directory import LogDir, PerLogDir, is_one_partition
+from kcompact.log.directory import LogDir, PerLogDir, is_log_dir, is_one_partition
 from kcompact.plan.discovery import canonical, has_others, partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes
@@ -134,12 +134,18 @@ def _named(paths: Sequence[Path]) -> dict[Path, list[Path]]:
         directory = canonical(path)
         if not directory.is_dir():
             raise RefusedError(path=path, problem="not a directory" if directory.exists() else "no such directory")
-        if is_one_partition(directory):
+        if _is_partition(directory):
             named.setdefault(directory.parent, []).append(directory)
     for directory in map(canonical, paths):
-        if not is_one_partition(directory):
+        if not _is_partition(directory):
             named[directory] = []
     return named
+
+
+def _is_partition(directory: Path) -> bool:
+    """Return whether a directory is a partition, also one that has lost its segments."""
+    has_name = parse_directory(directory.name) is not None and not is_log_dir(directory)
+    return is_one_partition(directory) or (has_name and is_log_dir(directory.parent))
 
 
 def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ from kcompact.errors import KcompactError
 from kcompact.format.names import REMOTE_INDEX_CACHE, parse_directory
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.log.directory import PartitionLog
-from kcompact.plan.discovery import LeftOutKind, left_out_of
+from kcompact.plan.discovery import LeftOutKind, dangling_partitions, left_out_of
 from kcompact.remarks import RemarkCode
 
 _CODES = {
@@ -40,8 +41,20 @@ _LISTED = 5
 
 
 def directory_findings(log_dir: Path) -> Iterator[Finding]:
-    """Yield the sub-directories of a log directory that are no partitions. Raises OSError."""
+    """Yield the sub-directories of a log directory that are no partitions, and files in them that a broker cannot load.
+
+    Raises OSError.
+    """
+    for link in dangling_partitions(log_dir):
+        problem = (
+            "a link that leads to nothing: is the disk mounted? A broker skips it, and cannot create the partition"
+        )
+        yield Finding(code=RemarkCode.UNREADABLE, directory=log_dir, file=link, problem=problem)
     for each in left_out_of(log_dir):
+        if is_loaded(each.directory.name) and each.kind is not LeftOutKind.REMOTE_INDEX_CACHE:
+            for name in sorted(entry.name for entry in os.scandir(each.directory) if entry.is_file()):
+                if not is_loadable(name):
+                    yield _unloadable(each.directory, name)
         if each.kind is LeftOutKind.FUTURE and (why := _why_unusable(each.directory)):
             yield replace(why, size_bytes=each.size_bytes)
         elif each.kind in _CODES:
@@ -107,13 +120,7 @@ def file_findings(log: PartitionLog) -> Iterator[Finding]:
         if is_loadable(name) or not (log.directory / name).is_file():
             others.append(name)
             continue
-        yield Finding(
-            code=RemarkCode.UNKNOWN_FILE,
-            directory=log.directory,
-            file=log.directory / name,
-            problem=f"a broker takes '{name.partition('.')[0]}' for an offset; move the file out of the log directory",
-            broker_says=f'NumberFormatException: For input string: "{name.partition(".")[0]}"',
-        )
+        yield _unloadable(log.directory, name)
     if others:
         problem = (
             f"{readable.some_of(others, at_most=_LISTED)}: not files of Kafka; neither a broker nor kcompact uses them"
@@ -124,6 +131,17 @@ def file_findings(log: PartitionLog) -> Iterator[Finding]:
             file=log.directory / others[0],
             problem=readable.shown(problem),
         )
+
+
+def _unloadable(directory: Path, name: str) -> Finding:
+    number = name.partition(".")[0]
+    return Finding(
+        code=RemarkCode.UNKNOWN_FILE,
+        directory=directory,
+        file=directory / name,
+        problem=f"a broker takes '{number}' for an offset; move the file out of the log directory",
+        broker_says=f'NumberFormatException: For input string: "{number}"',
+    )
 
 
 def is_loadable(name: str) -> bool:

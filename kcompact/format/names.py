@@ -90,6 +90,11 @@ class PartitionDirectoryName:
     kind: DirectoryKind
     unique_id: str = ""
 
+    @property
+    def may_be_shortened(self) -> bool:
+        """Whether the topic may be only the first part of the topic's name."""
+        return self.kind in (DirectoryKind.DELETE, DirectoryKind.STRAY) and len(str(self)) == MAX_NAME_LENGTH
+
     def __str__(self) -> str:
         if self.kind is DirectoryKind.PARTITION:
             return str(self.topic_partition)

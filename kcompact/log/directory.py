@@ -295,7 +295,17 @@ def is_partition_directory(path: Path) -> bool:
 def is_one_partition(directory: Path) -> bool:
     """Return whether a directory is a partition by itself, whatever its kind, and not a log directory like `data-1`."""
     parsed = parse_directory(directory.name)
-    return parsed is not None and (is_partition_directory(directory) or parsed.kind is not DirectoryKind.PARTITION)
+    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
+        return parsed is not None
+    return is_partition_directory(directory) and not _has_partitions(directory)
+
+
+def _has_partitions(directory: Path) -> bool:
+    """Return whether a directory with a `.log` file has partitions all the same: that file can be a log of Java's."""
+    if not partition_directories(directory):
+        return False
+    names = map(parse_file_name, files_in(directory).names())
+    return is_log_dir(directory) or not any(name is not None and name.suffix is Suffix.LOG for name in names)
 
 
 def partition_directories(log_dir: Path) -> list[Path]:

@@ -43,6 +43,7 @@ from kcompact.host.descriptors import closed_after
 from kcompact.host.other_processes import command_of, is_suspended
 
 LOCK_NAME = ".lock"
+_LOOKING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 Found = TypeVar("Found")
 
@@ -170,11 +171,21 @@ def has_broker(log_dir: Path) -> bool:
 
 def lock_holder(log_dir: Path) -> int | None:
     """Return the process that holds the lock (0: in another container), `NO_PROCESS` for kcompact, None if free."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-    with suppress(OSError), closed_after(os.open(log_dir / LOCK_NAME, flags)) as lock_fd:
+    with suppress(OSError), closed_after(os.open(log_dir / LOCK_NAME, _LOOKING)) as lock_fd:
         kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(lock_fd, fcntl.F_OFD_GETLK, _WHOLE_FILE))
         return None if kind == fcntl.F_UNLCK else int(process)
     return None
+
+
+def lock_problem(log_dir: Path) -> str:
+    """Return why it cannot be known who holds the lock, empty if that is known, or if there is no lock."""
+    try:
+        with closed_after(os.open(log_dir / LOCK_NAME, _LOOKING)):
+            return ""
+    except FileNotFoundError:
+        return ""
+    except OSError as problem:
+        return problem.strerror or str(problem)
 
 
 def holder_in_words(log_dir: Path) -> str:

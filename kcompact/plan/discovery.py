@@ -102,13 +102,25 @@ def partitions_in(log_dir: Path) -> list[Path]:
 def has_others(log_dirs: Iterable[Path], directories: Collection[Path]) -> bool:
     """Return whether log directories have, or may have, more partitions than these, the metadata log apart.
 
-    What is said of some partitions of a disk is not said of the disk.
+    What is said of some partitions of a disk is not said of the disk. A link to nothing can be a partition of a disk
+    that is not mounted.
     """
-    try:
-        inside = {each for log_dir in log_dirs for each in partitions_in(log_dir)}
-    except OSError:
-        return True
+    inside: set[Path] = set()
+    for log_dir in log_dirs:
+        if is_in_bucket(log_dir) and not MIRROR.is_whole(log_dir):
+            return True
+        try:
+            inside.update(partitions_in(log_dir))
+            inside.update(dangling_partitions(log_dir))
+        except OSError:
+            return True
     return any(each.name != METADATA_DIRECTORY for each in inside.difference(directories))
+
+
+def dangling_partitions(log_dir: Path) -> list[Path]:
+    """Return the links with the name of a partition that lead to nothing: a broker skips them. Raises OSError."""
+    links = (Path(entry) for entry in os.scandir(log_dir) if entry.is_symlink() and parse_directory(entry.name))
+    return sorted(each for each in links if not each.exists())
 
 
 def canonical(path: Path) -> Path:
@@ -118,8 +130,9 @@ def canonical(path: Path) -> Path:
     """
     if is_in_bucket(path):
         return path
-    directory = Path(os.path.normpath(path.absolute()))
-    directory = directory.parent.resolve() / directory.name
+    directory = path.absolute()
+    # `link/..` is above what the link leads to. Only the last part may stay a link.
+    directory = directory.resolve() if directory.name == ".." else directory.parent.resolve() / directory.name
     # Not `Path.is_symlink`, which raises an error where a directory above may not be searched.
     if os.path.islink(directory) and not is_one_partition(directory):  # noqa: PTH114
         directory = directory.resolve()

@@ -31,10 +31,15 @@ class Selection:
         return not self.topics and not self.partitions
 
     def has(self, directory: Path) -> bool:
-        """Return whether the partition of a directory matches, of whatever kind it is. Topics are case-sensitive."""
+        """Return whether the partition of a directory matches, of whatever kind it is. Topics are case-sensitive.
+
+        A deleted or stray directory whose name has only the first part of a topic may be of any.
+        """
         if self.selects_all:
             return True
         parsed = parse_directory(directory.name)
+        if parsed is not None and parsed.may_be_shortened:
+            return not self.partitions or parsed.topic_partition.partition in self.partitions
         return parsed is not None and self.has_partition(parsed.topic_partition)
 
     def has_partition(self, partition: TopicPartition) -> bool:

@@ -78,7 +78,7 @@ def assert_said(afflicted: Afflicted, found: ComparedPartition) -> None:
         # Of two wrong ones, one can prove what the other lacks.
         assert len(afflicted.wrong) > 1 or not afflicted.wrong.keys() & set(each.finding.right or ()), where
     for number, directory in enumerate(afflicted.directories):
-        (action,) = actions_before_start([found], directory.parent)
+        (action,) = actions_before_start([found], directory.parent, {found.topic_partition: directory})
         if number not in afflicted.wrong:
             assert action.action is not Action.MOVE_AWAY, (number, where)
         elif number in afflicted.shown:

@@ -89,7 +89,7 @@ def command(
         require_libraries(file)
         require_writable(file, _directories(pairs))
     partitions = list(_compared(pairs, engine, memory_bytes))
-    actions = actions_before_start(partitions, paths[0]) if before_start else None
+    actions = actions_before_start(partitions, paths[0], pairs.of_first) if before_start else None
     if before_start:
         _tell_if_running(pairs.sides[0])
     answer = _Answer(partitions, pairs, actions, is_all_compared(partitions, pairs), print_data)

@@ -6,10 +6,11 @@ never removed: it can have what the others have lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
+from kcompact.format.names import TopicPartition
 from kcompact.plan.discovery import has_others
 from kcompact.questions.compare.answer import ComparedPartition, Explained
 from kcompact.questions.compare.findings import Certainty, DifferenceKind
@@ -58,24 +59,37 @@ class PartitionAction:
 def is_all_compared(partitions: Sequence[ComparedPartition], pairs: Pairs) -> bool:
     """Return whether nothing of the first path was left out, so that no action also means that nothing is wrong."""
     first = pairs.of_first
-    if pairs.exit_code or not first or has_others({each.parent for each in first}, first):
+    if pairs.exit_code or pairs.sides[0].problem is not None or not first:
         return False
-    return all(each.error is None and not each.not_compared for each in partitions)
+    if has_others({each.parent for each in first.values()}, first.values()):
+        return False
+    return not any(
+        each.error or each.not_compared or any(_hides_records(finding) for finding in each.findings)
+        for each in partitions
+    )
 
 
-def actions_before_start(partitions: Sequence[ComparedPartition], path: Path) -> list[PartitionAction]:
-    """Return what to do with each partition of a path that other replicas were given for.
+def _hides_records(explained: Explained) -> bool:
+    """Return whether a finding is damage: what lies behind it was not compared, even where that is the log's end."""
+    return explained.finding.kind is DifferenceKind.CORRUPT_COPY
+
+
+def actions_before_start(
+    partitions: Sequence[ComparedPartition], path: Path, directories: Mapping[TopicPartition, Path]
+) -> list[PartitionAction]:
+    """Return what to do with each partition of a path that other replicas were given for. These are its directories.
 
     One that an error kept from being compared needs a decision: nothing is known of it.
     """
     actions = []
     for partition in partitions:
+        directory = directories.get(partition.topic_partition)
+        if directory is None:
+            continue
         if partition.error is not None:
-            directory = path if path.name == partition.name else path / partition.name
-            if directory.is_dir():
-                actions.append(
-                    PartitionAction(partition=partition.name, directory=directory, action=Action.DECIDE, kinds=())
-                )
+            actions.append(
+                PartitionAction(partition=partition.name, directory=directory, action=Action.DECIDE, kinds=())
+            )
             continue
         replica = next((each for each in partition.replicas if each.path == path), None)
         if replica is None:

@@ -49,7 +49,8 @@ class Side:
 class PairedPartition:
     """A partition and its replicas: for each the number of its side and its directory. `error`: it is not compared.
 
-    `missing_on` are the sides of brokers that should have it by the cluster metadata, None if that does not say.
+    `missing_on` are the sides of brokers that should have it by the cluster metadata, None if that does not say, or if
+    a side without it is that of an unknown broker.
     """
 
     topic_partition: TopicPartition
@@ -68,9 +69,9 @@ class Pairs:
     alone: tuple[PairedPartition, ...]
 
     @property
-    def of_first(self) -> list[Path]:
-        """The directories of the first side among them."""
-        return [each for pair in (*self.paired, *self.alone) for side, each in pair.replicas if side == 0]
+    def of_first(self) -> dict[TopicPartition, Path]:
+        """The directories of the first side among those that are compared."""
+        return {pair.topic_partition: each for pair in self.paired for side, each in pair.replicas if side == 0}
 
     @property
     def exit_code(self) -> int:
@@ -185,10 +186,9 @@ def _paired(
     roles = topic.roles.get(partition.partition, Roles()) if topic is not None else Roles()
     nodes = topic.partitions.get(partition.partition) if topic is not None else None
     missing_on = None
-    if nodes is not None:
-        missing_on = tuple(
-            number for number, side in enumerate(sides) if side.node_id in nodes and partition not in side.partitions
-        )
+    others = [number for number, side in enumerate(sides) if partition not in side.partitions]
+    if nodes is not None and all(sides[number].node_id is not None for number in others):
+        missing_on = tuple(number for number in others if sides[number].node_id in nodes)
     return PairedPartition(
         topic_partition=partition, replicas=tuple(holders), missing_on=missing_on, roles=roles, error=error
     )

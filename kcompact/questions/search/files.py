@@ -14,8 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from enum import StrEnum
-from functools import cache
-from itertools import chain, islice
+from functools import cache, partial
 from pathlib import Path
 
 from kcompact.bucket.manifest import MANIFEST
@@ -31,9 +30,16 @@ from kcompact.format.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from kcompact.format.names import REMOTE_INDEX_CACHE, Suffix, is_raft_file, parse_directory, parse_file_name
+from kcompact.format.names import (
+    REMOTE_INDEX_CACHE,
+    DirectoryKind,
+    Suffix,
+    is_raft_file,
+    parse_directory,
+    parse_file_name,
+)
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.directory import is_log_dir, is_one_partition
+from kcompact.log.directory import is_log_dir, partition_directories
 from kcompact.log.files import FileIdentity, files_in
 from kcompact.plan.selection import Selection
 from kcompact.readable import counted
@@ -118,38 +124,60 @@ def _not_mirrored() -> Iterator[FoundFile]:
         yield FoundFile(path=as_path(address), content=content)
 
 
-def selected_files(files: Sequence[FoundFile], selection: Selection) -> list[FoundFile]:
-    """Return the files in directories of selected partitions, of any kind.
+def selected_files(files: Sequence[FoundFile], paths: Iterable[Path], selection: Selection) -> list[FoundFile]:
+    """Return the files below some paths that are in directories of selected partitions, of any kind.
 
-    And what cannot be read and is in no partition: there may be selected ones in it.
+    And what cannot be read, unless it is sure that it is of another partition. Of a file that may be of several
+    partitions one needs to be selected.
     """
     if selection.selects_all:
         return list(files)
-    partitions_of = cache(_partitions_of)  # Most files share a directory.
+    tops = frozenset(path if path.is_dir() else path.parent for path in paths)
+    partitions_of = cache(partial(_partitions_of, tops))  # Most files share a directory.
 
     def is_selected(file: FoundFile) -> bool:
-        around = [partitions_of(name if file.problem else name.parent) for name in (file.path, *file.also)]
-        return any(map(selection.has, chain(*around))) or (bool(file.problem) and [] in around)
+        for name in (file.path, *file.also):
+            partitions, is_sure = partitions_of(name if file.problem else name.parent)
+            if any(map(selection.has, partitions)) or (file.problem and not is_sure):
+                return True
+        return False
 
     return list(filter(is_selected, files))
 
 
-def _partitions_of(directory: Path) -> list[Path]:
-    """Return the partition directory that a directory is or is in, or all that may be it; none if it is in none.
+def _partitions_of(tops: frozenset[Path], directory: Path) -> tuple[tuple[Path, ...], bool]:
+    """Return the partition directories that a directory may be or be in, from the paths down, and whether that is sure.
 
-    Of several with such a name the outermost with files of a partition counts: within it there can be anything. A log
-    directory can be named broker-1.
+    The outermost one that is a partition is the last: within it there can be anything.
     """
     named = [each for each in (*reversed(directory.parents), directory) if parse_directory(each.name)]
-    return list(islice(filter(_is_partition, named), 1)) or [each for each in named if not is_log_dir(each)]
+    below = [each for each in named if not tops.isdisjoint((each, *each.parents))]
+    possible: list[Path] = []
+    for each in below or named:
+        is_partition = _is_partition(each)
+        if is_partition is not False:
+            possible.append(each)
+        if is_partition:
+            return tuple(possible), True
+    return tuple(possible), False
 
 
-def _is_partition(directory: Path) -> bool:
-    """Return whether a directory with the name of a partition is one, also without a `.log`; or may be one."""
-    try:
-        return is_one_partition(directory) or any(map(_is_of_partition, os.listdir(directory)))  # noqa: PTH208
-    except OSError:
+def _is_partition(directory: Path) -> bool | None:
+    """Return whether a directory with the name of a partition is one, None if that is not sure.
+
+    In a log directory it is one. Elsewhere a log directory, or a directory of several, can be named broker-1.
+    """
+    parsed = parse_directory(directory.name)
+    if parsed is not None and parsed.kind is not DirectoryKind.PARTITION:
         return True
+    try:
+        has_files = any(map(_is_of_partition, os.listdir(directory)))  # noqa: PTH208 - only the names
+        has_partitions = bool(partition_directories(directory))
+    except OSError:
+        has_files, has_partitions = True, False
+    if (has_partitions and not has_files) or (is_log_dir(directory) and (has_partitions or not has_files)):
+        return False
+    return True if is_log_dir(directory.parent) else None
 
 
 def _is_of_partition(name: str) -> bool:

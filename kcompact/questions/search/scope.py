@@ -24,11 +24,12 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import META_PROPERTIES
-from kcompact.log.directory import is_log_dir, is_running
+from kcompact.log.directory import is_log_dir
+from kcompact.log.lock import LOCK_NAME, has_broker
 from kcompact.plan.selection import Selection
 from kcompact.values import dataclass
 
-_LOG_DIR_FILES = frozenset({META_PROPERTIES, *BROKER_CHECKPOINTS})
+_LOG_DIR_FILES = frozenset({META_PROPERTIES, LOCK_NAME, *BROKER_CHECKPOINTS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +73,17 @@ def log_dirs_of(paths: Sequence[Path], files: Iterable[Path], selection: Selecti
     `files` are all below the paths, selected or not: a broker may write to a selected partition wherever it runs.
     """
     below = (file.parent for file in files if file.name in _LOG_DIR_FILES)
-    around = (each for path in paths for each in islice(filter(is_log_dir, (path, *path.parents)), 1))
+    around = (each for path in paths for each in islice(filter(_is_log_dir, (path, *path.parents)), 1))
     return [
         _log_dir(each, is_whole=selection.selects_all and _is_below(each, paths))
         for each in dict.fromkeys((*below, *around))
-        if is_log_dir(each)
+        if _is_log_dir(each)
     ]
+
+
+def _is_log_dir(path: Path) -> bool:
+    """Return whether a directory has a file that only a broker writes, or a lock that a broker holds."""
+    return is_log_dir(path) or has_broker(path)
 
 
 def _is_below(directory: Path, paths: Sequence[Path]) -> bool:
@@ -91,7 +97,7 @@ def _log_dir(path: Path, *, is_whole: bool) -> SearchedLogDir:
         if properties is not None:
             cluster_id, node_id = properties.cluster_id, properties.node_id
     return SearchedLogDir(
-        path=path, cluster_id=cluster_id, node_id=node_id, is_whole=is_whole, was_running=is_running(path)
+        path=path, cluster_id=cluster_id, node_id=node_id, is_whole=is_whole, was_running=has_broker(path)
     )
 
 
@@ -116,7 +122,7 @@ def partitions_of(
     # A log directory can have a name like that of a partition, such as broker-1.
     for directory in dict.fromkeys(file.parent for file in files if parse_file_name(file.name)):
         parsed = parse_directory(directory.name)
-        if parsed is None or parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC:
+        if parsed is None or parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC or not selection.has(directory):
             continue
         log_dir, topic_id = by_path.get(directory.parent), None
         with suppress(KcompactError):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kcompact.bucket.mirror import MIRROR
 from kcompact.errors import RefusedError
 from kcompact.exit_codes import ExitCode
+from kcompact.log.lock import LOCK_NAME, lock_problem
 from kcompact.plan.discovery import canonical
 from kcompact.plan.selection import EVERY_PARTITION, Selection
 from kcompact.questions.search.files import FoundFile, files_below, has_files, selected_files
@@ -141,7 +142,7 @@ def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Sea
             hint = "Nothing can be searched here. Is the disk mounted? Pass the directories that hold the files."
             raise RefusedError(path=path, problem="there is no file in it", hint=hint)
     scope = _listed(paths, selection)
-    if not scope.files:
+    if not any(file.identity for file in scope.files):
         raise selection.no_match(paths[0], dict.fromkeys(file.path.parent for file in _listed(paths).files))
     return scope
 
@@ -149,8 +150,21 @@ def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Sea
 def _listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> SearchScope:
     absolute = list(map(canonical, paths))
     files = files_below(absolute)
-    log_dirs = log_dirs_of(absolute, (file.path for file in files), selection)
-    return SearchScope(tuple(paths), selection, selected_files(files, selection), log_dirs)
+    log_dirs = log_dirs_of(absolute, _names(files), selection)
+    selected = selected_files(files, absolute, selection)
+    locks = [each.path / LOCK_NAME for each in log_dirs]
+    doubtful = {lock: problem for lock in locks if (problem := lock_problem(lock.parent))}
+    selected += [
+        FoundFile(path=lock, problem=f"whether a broker runs is not known: {problem}")
+        for lock, problem in doubtful.items()
+        if lock not in _names(selected)
+    ]
+    return SearchScope(tuple(paths), selection, selected, log_dirs)
+
+
+def _names(files: Iterable[FoundFile | SearchedFile]) -> list[Path]:
+    """Return all names of some files."""
+    return [name for file in files for name in (file.path, *file.also)]
 
 
 def search(
@@ -180,7 +194,11 @@ def search(
     now = _listed(paths, selection)
     searched += _changed_since(now.files, scope.files, searched)
     ran = {each.path for each in (*scope.log_dirs, *now.log_dirs) if each.was_running}
-    log_dirs = [replace(each, was_running=each.path in ran) for each in now.log_dirs]
+    unread = [file.path for file in searched if file.problem and not file.sha256]
+    log_dirs = [
+        replace(each, was_running=each.path in ran, is_whole=each.is_whole and not _has_any(each.path, unread))
+        for each in now.log_dirs
+    ]
     is_open = any(file.problem for file in searched) or bool(ran)
     return Statement(
         paths=paths,
@@ -196,10 +214,12 @@ def search(
         ),
         files=tuple(searched),
         log_dirs=tuple(log_dirs),
-        partitions=tuple(
-            partitions_of(list(map(canonical, paths)), log_dirs, [file.path for file in searched], selection)
-        ),
+        partitions=tuple(partitions_of(list(map(canonical, paths)), log_dirs, _names(searched), selection)),
     )
+
+
+def _has_any(directory: Path, files: Iterable[Path]) -> bool:
+    return any(directory in file.parents for file in files)
 
 
 def _changed_since(

@@ -17,9 +17,12 @@ from kcompact.cli import options
 from kcompact.cli.app import main
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.walk import named_partitions
-from tests.support.command_line import COMPACT, NOW, Ran, kcompact, partition, running_broker, settings
+from tests.support import metadata_log
+from tests.support.command_line import COMPACT, NOW, Ran, digest, kcompact, partition, running_broker, settings
+from tests.support.metadata_records import PartitionRecord
 from tests.support.sick_log_dirs import TOPICS, healthy
 
+LOG = "00000000000000000000.log"
 NAMES = ("orders-0", "orders-1", "orders-11", "orders-eu-1", "users-0", "users-11")
 PATTERNS: list[tuple[str, ...]] = [(), ("orders",), ("*-eu", "users")]
 NUMBERS: list[tuple[int, ...]] = [(), (0,), (11, 1)]
@@ -227,3 +230,122 @@ def test_the_python_function_selects_as_the_command_does(log_dir: Path) -> None:
         if expected:
             selection = PlanOptions(topics=topics, partitions=numbers).selection
             assert {each.name for each in named_partitions([log_dir], selection)[0]} == expected
+
+
+# What a path is
+
+
+def test_above_a_link_is_where_it_leads(tmp_path: Path) -> None:
+    """`link/..` is the directory above the one that the link leads to, and not the one that has the link."""
+    for name in ("real/logs", "logs"):
+        partition(tmp_path / name, settings("hw=7"))
+    (tmp_path / "real" / "x").mkdir()
+    (tmp_path / "link").symlink_to("real/x")
+    before = digest(tmp_path / "logs")
+    path = tmp_path / "link" / ".." / "logs"
+    done = kcompact("clean", "--json", "--yes", "--engine", "in-process", *COMPACT, path)
+    assert [each["directory"] for each in done.json["partitions"]] == [str(tmp_path / "real" / "logs" / "orders-0")]
+    assert digest(tmp_path / "logs") == before
+    searched = kcompact("search-key", "--json", "--key", "k", path).json["statement"]["files"]
+    assert {Path(each["path"]).parts[len(tmp_path.parts)] for each in searched} == {"real"}
+
+
+@pytest.mark.parametrize("stray", ["2024-gc.log", "00000000000000000000.log"])
+def test_a_file_that_looks_like_a_segment_makes_no_partition_of_a_log_directory(stray: str, tmp_path: Path) -> None:
+    for number in (1, 2):
+        partition(tmp_path / f"broker-{number}", settings(f"hw=7 name=orders-{number}"))
+        (tmp_path / f"broker-{number}" / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    (tmp_path / "broker-1" / stray).touch()
+    paths = (tmp_path / "broker-1", tmp_path / "broker-2")
+    for words in (("verify",), ("plan", *COMPACT), ("plan", "--topic", "orders", *COMPACT)):
+        assert of_partitions(kcompact(words[0], "--json", *words[1:], *paths)) == {"orders-1", "orders-2"}
+
+
+def test_a_single_file_is_of_the_partition_that_has_it(log_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to(log_dir / "orders-0")
+    staged = partition(tmp_path / "logs", settings("name=orders-0")) / ".kcompact-0123456789abcdef"
+    staged.mkdir()
+    shutil.copy(log_dir / "orders-0" / LOG, staged / LOG)
+    for file in (tmp_path / "current" / LOG, staged / LOG):
+        assert kcompact("inspect", "--json", "--topic", "orders", file).json["files"]
+        assert kcompact("inspect", "--topic", "users", file).code == 4
+
+
+# Before a start
+
+
+def two_brokers(path: Path, *, alone: str = "") -> list[Path]:
+    """Write the log directories of two brokers that both have t-0; the first one has u-0 too.
+
+    By its metadata log, u-0 is on the brokers `alone`.
+    """
+    log_dirs = [path / "b1", path / "b2"]
+    for number, log_dir in enumerate(log_dirs, start=1):
+        partition(log_dir, "log name=t-0 hw=2\n0: a=1\n1: b=1\n")
+        records = [*metadata_log.topic("u", U), PartitionRecord(0, U, tuple(map(int, alone)))] if alone else []
+        metadata_log.write(log_dir, {metadata_log.log(): metadata_log.batches(records)}, node_id=number)
+        text = f"version=1\ncluster.id={metadata_log.CLUSTER_ID}\nnode.id={number}\n"
+        (log_dir / "meta.properties").write_text(text)
+    partition(log_dirs[0], "log name=u-0 hw=2\n0: a=1\n1: b=1\n")
+    return log_dirs
+
+
+U = bytes(range(1, 17))
+
+
+@pytest.mark.parametrize(
+    ("alone", "is_known", "code"),
+    [("12", True, 10), ("12", False, 10), ("13", True, 0), ("1", True, 0), ("", True, 10)],
+    ids=["the other has lost it", "the other is unknown", "a third one has it", "it has no other", "nobody knows"],
+)
+def test_a_partition_of_one_disk_was_not_compared(alone: str, is_known: bool, code: int, tmp_path: Path) -> None:
+    log_dirs = two_brokers(tmp_path, alone=alone)
+    if not is_known:
+        (log_dirs[1] / "meta.properties").unlink()
+    assert kcompact("compare", *log_dirs).code == code
+    assert before_start(*log_dirs) == (False, False)
+
+
+def torn(log_dir: Path) -> None:
+    with (log_dir / "t-0" / LOG).open("ab") as log:
+        log.truncate(log.tell() - 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda first, _: torn(first),
+        lambda _, other: torn(other),
+        lambda first, _: (first / "meta.properties").write_text("version=x\n"),
+        lambda first, _: (first / "v-0").symlink_to("not-mounted"),
+    ],
+    ids=["the first is torn", "the other is torn", "a damaged meta.properties", "a link to nothing"],
+)
+def test_nothing_is_not_said_of_what_was_not_read(damage: Callable[[Path, Path], object], tmp_path: Path) -> None:
+    log_dirs = two_brokers(tmp_path)
+    shutil.rmtree(log_dirs[0] / "u-0")
+    assert before_start(*log_dirs) == (True, True)
+    damage(*log_dirs)
+    assert before_start(*log_dirs) == (False, False)
+
+
+def test_a_partition_that_fails_is_decided_on_whatever_its_path_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dirs = two_brokers(tmp_path)
+    (log_dirs[0] / "t-0" / "partition.metadata").write_text("?")
+    monkeypatch.chdir(log_dirs[0] / "t-0")
+    for path in (".", "../t-0", log_dirs[0] / "t-0"):
+        actions = kcompact("compare", "--json", "--before-start", path, log_dirs[1] / "t-0").json["before_start"]
+        assert [(each["partition"], each["action"]) for each in actions] == [(0, "decide")]
+
+
+def test_doctor_reads_a_partition_that_has_lost_its_segments(tmp_path: Path) -> None:
+    for name in ("t-0", "t-1"):
+        healthy(tmp_path, f"log name={name} hw=1\n0: a=1\n")
+    for file in (tmp_path / "t-1").iterdir():
+        file.unlink()
+    found = kcompact("doctor", "--json", tmp_path / "t-1").json
+    assert not found["has_all"]
+    assert "contains no .log file" in " ".join(each["problem"] for each in found["findings"])
+    assert "meta.properties" not in " ".join(each["problem"] for each in found["findings"])

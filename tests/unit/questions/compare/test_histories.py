@@ -193,5 +193,7 @@ def test_a_history(name: str, tmp_path: Path) -> None:
     found = answer(directories)
     told = [each.finding for each in found.findings]
     assert [(each.kind, each.replicas, each.certainty, each.right) for each in told] == list(history.told)
-    actions = [actions_before_start([found], each.parent)[0].action for each in directories]
+    actions = [
+        actions_before_start([found], each.parent, {found.topic_partition: each})[0].action for each in directories
+    ]
     assert actions == list(history.actions)

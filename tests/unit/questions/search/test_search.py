@@ -299,7 +299,7 @@ def test_deep_directories(tmp_path: Path) -> None:
 
 
 LOG = "00000000000000000000.log"
-AROUND = ("disk", "broker-1", "data-0", "a/b", "users-0.x")
+AROUND = ("disk", "broker-1", "data-0", "broker-1/b", "users-0.x")
 KINDS = ("{}", "{}.0123456789abcdef0123456789abcdef-future", "{}.0123456789abcdef0123456789abcdef-delete")
 INSIDE = (
     LOG,
@@ -310,6 +310,8 @@ INSIDE = (
     "notes",
 )
 OUTSIDE = ("meta.properties", "notes-1", "other/notes", "recovery-point-offset-checkpoint")
+STRAYS = ("2024-gc.log", LOG, "leader-epoch-checkpoint", "1.snapshot")
+"""Files that make a directory look like a partition."""
 
 
 def write(file: Path, content: bytes = b"") -> Path:
@@ -318,11 +320,12 @@ def write(file: Path, content: bytes = b"") -> Path:
     return file
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_a_key_is_found_where_it_is_selected_and_nowhere_else(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed)
-    root = tmp_path / chance.choice(AROUND)
-    owners: dict[Path, tuple[str, int] | None] = {}
+Owner = tuple[str, int]
+
+
+def owners_in(root: Path, chance: random.Random) -> dict[Path, Owner | None]:
+    """Write partitions and other files; return the files, each with the partition that it is of."""
+    owners: dict[Path, Owner | None] = {}
     for topic in ("users", "orders"):
         for number in range(chance.randint(1, 3)):
             directory = root / chance.choice(KINDS).format(f"{topic}-{number}")
@@ -331,24 +334,124 @@ def test_a_key_is_found_where_it_is_selected_and_nowhere_else(seed: int, tmp_pat
                 owners[write(directory / name)] = (topic, number)
     for name in chance.sample(OUTSIDE, 2):
         owners[write(root / name)] = None
+    if chance.random() < 0.3:
+        owners[write(chance.choice([root, root.parent]) / chance.choice(STRAYS))] = None
+    return owners
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_key_is_found_where_it_is_selected(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    root = tmp_path / "of-1" / chance.choice(AROUND)
+    owners = owners_in(root, chance)
     place = chance.choice(list(owners))
     place.write_bytes(KEY)
-    topics = chance.choice([(), ("users",), ("o*",), ("*",)])
+    topics = chance.choice([(), ("users",), ("orders",), ("*",)])
     numbers = chance.choice([(), (0,), (1,), (0, 2)])
     selection = Selection(topics, numbers)
 
-    def is_selected(owner: tuple[str, int] | None) -> bool:
+    def is_selected(owner: Owner | None) -> bool:
         if owner is None:
             return selection.selects_all
-        topic, number = owner
-        right_topic = not topics or any(each in ("*", topic) or each == f"{topic[0]}*" for each in topics)
-        return right_topic and (not numbers or number in numbers)
+        return (not topics or owner[0] in topics or "*" in topics) and (not numbers or owner[1] in numbers)
 
     if not any(map(is_selected, owners.values())):
         return
-    path = chance.choice([root, tmp_path])
+    path = chance.choice([root, root.parent, tmp_path])
     (found,) = searched(path, selection=selection).keys
-    assert (found.outcome is SearchOutcome.PRESENT) == is_selected(owners[place]), (place, selection)
+    if is_selected(owners[place]):
+        assert found.outcome is SearchOutcome.PRESENT, (place, selection)
+    elif found.outcome is SearchOutcome.PRESENT:  # It may be of another partition that is around it, or in it.
+        assert any(map(selection.has, place.parents)), (place, selection)
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+@pytest.mark.parametrize("at", [".", "broker-1"])
+def test_a_stray_file_makes_no_partition_of_a_log_directory(stray: str, at: str, tmp_path: Path) -> None:
+    for number in (1, 2):
+        directory = written(tmp_path / f"broker-{number}", OTHER)
+        write(directory / "meta.properties")
+    write(tmp_path / "broker-1" / stray)
+    write(tmp_path / "broker-1" / "orders-0" / "notes", KEY)
+    paths = (tmp_path / at, tmp_path / "broker-2")
+    assert searched(*paths, selection=Selection(("orders",))).keys[0].outcome is SearchOutcome.PRESENT
+
+
+@pytest.mark.parametrize("is_log_dir", [True, False])
+def test_a_directory_that_cannot_be_read_may_have_any_partition(
+    is_log_dir: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write(tmp_path / "disks" / "orders-0" / LOG).parent.parent
+    (closed := directory / "users-0").mkdir()
+    if is_log_dir:
+        write(directory / "meta.properties")
+
+    def refused(path: Path) -> list[str]:
+        if Path(path) == closed:
+            raise PermissionError(13, "Permission denied")
+        return listdir(path)
+
+    listdir = os.listdir
+    scandir = os.scandir
+    monkeypatch.setattr(os, "listdir", refused)  # Root may list everything.
+    monkeypatch.setattr(os, "scandir", lambda path: refused(path) and scandir(path))
+    (found,) = searched(directory, selection=Selection(("orders",))).keys
+    assert found.outcome is (SearchOutcome.ABSENT if is_log_dir else SearchOutcome.NOT_PROVEN)
+
+
+def test_a_link_to_a_disk_may_have_any_partition(tmp_path: Path) -> None:
+    directory = write(tmp_path / "disks" / "orders-0" / LOG).parent.parent
+    (directory / "data-1").symlink_to(tmp_path / "not-mounted")
+    statement = searched(directory.parent, selection=Selection(("orders",)))
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
+
+
+def test_a_deleted_directory_may_have_a_shortened_name(tmp_path: Path) -> None:
+    topic = "t" * 230
+    write(tmp_path / f"{topic}-0" / LOG)
+    suffix = f"-1.{32 * 'a'}-delete"
+    write(tmp_path / f"{topic[: 255 - len(suffix)]}{suffix}" / LOG, KEY)
+    for selection, expected in (
+        (Selection((topic,)), SearchOutcome.PRESENT),
+        (Selection((topic,), (0,)), SearchOutcome.ABSENT),
+    ):
+        assert searched(tmp_path, selection=selection).keys[0].outcome is expected
+
+
+def test_a_lock_that_cannot_be_opened(tmp_path: Path) -> None:
+    directory = partition(tmp_path, "log\n0: a=1\n")
+    (tmp_path / ".lock").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path, directory, directory / LOG):
+        statement = searched(path, selection=Selection(("orders",)))
+        assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
+        assert [file.path.name for file in statement.not_proven] == [".lock"]
+
+
+def test_a_broker_whose_log_directory_has_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "orders-0" / LOG)
+    with running_broker(tmp_path):
+        assert searched(tmp_path).keys[0].outcome is SearchOutcome.NOT_PROVEN
+        assert searched(tmp_path / "orders-0").keys[0].outcome is SearchOutcome.NOT_PROVEN
+
+
+def test_a_broker_on_a_log_directory_of_which_each_file_has_another_name(tmp_path: Path) -> None:
+    log_dir = tmp_path / "logs"
+    partition(log_dir, "log\n0: a=1\n")
+    (log_dir / ".lock").touch()
+    subprocess.run(["cp", "-al", log_dir, tmp_path / "backup"], check=True)
+    with running_broker(log_dir):
+        statement = searched(tmp_path)
+    assert statement.keys[0].outcome is SearchOutcome.NOT_PROVEN
+    assert {each.path for each in statement.log_dirs if each.was_running} == {log_dir, tmp_path / "backup"}
+
+
+def test_partitions_have_all_their_directories(tmp_path: Path) -> None:
+    first = write(tmp_path / "a-0" / LOG)
+    (tmp_path / "b-0").mkdir()
+    (tmp_path / "b-0" / LOG).hardlink_to(first)
+    for topics, expected in (((), ["a-0", "b-0"]), (("b",), ["b-0"])):
+        partitions = searched(tmp_path, selection=Selection(topics)).partitions
+        assert [str(each.topic_partition) for each in partitions] == expected
 
 
 @pytest.mark.parametrize(
