@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from kcompact.errors import KcompactError
 from kcompact.format.names import REMOTE_INDEX_CACHE, parse_directory
 from kcompact.format.properties import PARTITION_METADATA
 from kcompact.log.directory import PartitionLog
+from kcompact.log.files import files_in
 from kcompact.plan.discovery import LeftOutKind, dangling_partitions, left_out_of
 from kcompact.remarks import RemarkCode
 
@@ -52,8 +52,8 @@ def directory_findings(log_dir: Path) -> Iterator[Finding]:
         yield Finding(code=RemarkCode.UNREADABLE, directory=log_dir, file=link, problem=problem)
     for each in left_out_of(log_dir):
         if is_loaded(each.directory.name) and each.kind is not LeftOutKind.REMOTE_INDEX_CACHE:
-            for name in sorted(entry.name for entry in os.scandir(each.directory) if entry.is_file()):
-                if not is_loadable(name):
+            for name in files_in(each.directory).names():
+                if not is_loadable(name) and (each.directory / name).is_file():
                     yield _unloadable(each.directory, name)
         if each.kind is LeftOutKind.FUTURE and (why := _why_unusable(each.directory)):
             yield replace(why, size_bytes=each.size_bytes)

@@ -295,27 +295,19 @@ def is_partition_directory(path: Path) -> bool:
 def is_one_partition(directory: Path) -> bool:
     """Return whether a directory is a partition by itself, whatever its kind, and not a log directory like `data-1`."""
     parsed = parse_directory(directory.name)
-    if parsed is None or parsed.kind is not DirectoryKind.PARTITION:
-        return parsed is not None
-    return is_partition_directory(directory) and not _has_partitions(directory)
-
-
-def _has_partitions(directory: Path) -> bool:
-    """Return whether a directory with a `.log` file has partitions all the same: that file can be a log of Java's."""
-    if not partition_directories(directory):
-        return False
-    names = map(parse_file_name, files_in(directory).names())
-    return is_log_dir(directory) or not any(name is not None and name.suffix is Suffix.LOG for name in names)
+    is_marked = parsed is not None and parsed.kind is not DirectoryKind.PARTITION
+    if parsed is None or is_marked or not is_partition_directory(directory):
+        return is_marked
+    # With partitions in it only a segment makes one of it: any other `.log` can be a log of Java's.
+    is_log = (name is not None and name.suffix is Suffix.LOG for name in map(parse_file_name, os.listdir(directory)))  # noqa: PTH208
+    return not partition_directories(directory) or (not is_log_dir(directory) and any(is_log))
 
 
 def partition_directories(log_dir: Path) -> list[Path]:
     """Return the sub-directories whose names `parse_directory` accepts, in order of topic and partition."""
-    directories = []
-    for entry in os.scandir(log_dir):
-        # A symbolic link is returned too, so that `read_log` refuses it and the user sees why.
-        if entry.is_dir() and (parsed := parse_directory(entry.name)):
-            directories.append((parsed.topic_partition, entry.name))
-    return [log_dir / name for _, name in sorted(directories)]
+    # A symbolic link is returned too, so that `read_log` refuses it and the user sees why.
+    names = ((parse_directory(entry.name), entry.name) for entry in os.scandir(log_dir) if entry.is_dir())
+    return [log_dir / name for _, name in sorted((parsed.topic_partition, name) for parsed, name in names if parsed)]
 
 
 def log_bytes(directories: Iterable[Path]) -> int:
@@ -603,7 +595,6 @@ class PerLogDir(Generic[Value]):
                 self._made[log_dir] = self._make(log_dir)
             except KcompactError as problem:
                 self._made[log_dir] = problem
-        made = self._made[log_dir]
-        if isinstance(made, KcompactError):
+        if isinstance(made := self._made[log_dir], KcompactError):
             raise made
         return made

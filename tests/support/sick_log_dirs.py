@@ -327,33 +327,6 @@ def backup_of_a_log(log_dir: Path) -> Options:
     return COMPACT
 
 
-def other_directory_with_a_backup(log_dir: Path, name: str) -> Options:
-    (log_dir / name).mkdir()
-    shutil.copy(orders(log_dir) / LOG0, log_dir / name / "backup.log")
-    return COMPACT
-
-
-@of(RemarkCode.UNKNOWN_FILE)
-def backup_in_a_deleted_partition(log_dir: Path) -> Options:
-    return other_directory_with_a_backup(log_dir, f"users-0.{32 * 'a'}-delete")
-
-
-@of(RemarkCode.UNKNOWN_FILE)
-def backup_in_a_stray_partition(log_dir: Path) -> Options:
-    return other_directory_with_a_backup(log_dir, f"users-0.{32 * 'a'}-stray")
-
-
-@of(RemarkCode.UNKNOWN_FILE)
-def backup_in_a_directory_of_a_foreign_name(log_dir: Path) -> Options:
-    return other_directory_with_a_backup(log_dir, "users-01")
-
-
-@of(RemarkCode.UNREADABLE)
-def link_to_a_disk_that_is_not_mounted(log_dir: Path) -> Options:
-    (log_dir / "users-0").symlink_to(log_dir.with_name("disk") / "users-0")
-    return COMPACT
-
-
 @of(RemarkCode.BAD_SETTING)
 def small_dedupe_buffer(log_dir: Path) -> Options:
     text = "log.cleaner.dedupe.buffer.size=1048576"

@@ -92,9 +92,6 @@ def test_each_kind_of_finding(kind: RemarkCode, sickness: Any, tmp_path: Path) -
 
 
 SIDE_EFFECTS: dict[str, set[str]] = {
-    "backup_in_a_deleted_partition": {"delete-directory"},
-    "backup_in_a_stray_partition": {"stray-directory"},
-    "backup_in_a_directory_of_a_foreign_name": {"foreign-name"},
     # Nothing is known of the broker then.
     "small_dedupe_buffer": {"assumed-settings"},
     "lags_in_wrong_order": {"assumed-settings"},

@@ -146,3 +146,22 @@ def test_a_copy_keeps_the_time_at_which_the_broker_stopped(tmp_path: Path) -> No
     stop(log_dir, days=2)
     assert kcompact("clean", "--now", NOW, *COMPACT, "--force", "--output", copy, log_dir).code == 0
     assert "long-outage" in doctor(copy, *COMPACT)
+
+
+def test_a_broker_loads_other_directories_too(tmp_path: Path) -> None:
+    """Kafka 4.4 ends with a NumberFormatException for such a file, whichever directory has it."""
+    healthy(tmp_path / "logs")
+    for name in (f"users-0.{32 * 'a'}-delete", f"users-0.{32 * 'b'}-stray", f"users-0.{32 * 'c'}-future", "users-01"):
+        (tmp_path / "logs" / name).mkdir()
+        (tmp_path / "logs" / name / "backup.log").touch()
+        (tmp_path / "logs" / name / "notes").touch()
+    found = kcompact("doctor", "--json", *COMPACT, tmp_path / "logs").json["findings"]
+    unknown = [Path(each["file"]) for each in found if each["finding"] == "unknown-file"]
+    assert [(len({*unknown}), {each.name for each in unknown})] == [(4, {"backup.log"})]
+
+
+def test_a_link_to_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
+    healthy(tmp_path / "logs")
+    (tmp_path / "logs" / "users-0").symlink_to(tmp_path / "disk" / "users-0")
+    found = kcompact("doctor", "--json", *COMPACT, tmp_path / "logs").json["findings"]
+    assert [each["file"] for each in found if each["finding"] == "unreadable"] == [str(tmp_path / "logs" / "users-0")]
