@@ -173,11 +173,11 @@ def parse_partition_metadata(data: bytes, *, file: str) -> PartitionMetadata:
             raise malformed(file, number, f"{quoted(line)} is not 'name: value'")
         values.append(parts[1])
     version = parse_non_negative(values[0], 1, file=file)
-    if version != PARTITION_METADATA_VERSION:
-        raise unknown_version(file, version)
     topic_id = decode_uuid(values[1])
     if topic_id is None or topic_id == bytes(16):
         raise malformed(file, 2, f"{quoted(values[1])} is not a valid topic id")
+    if version != PARTITION_METADATA_VERSION:
+        raise unknown_version(file, version)
     return PartitionMetadata(version=version, topic_id=encode_uuid(topic_id))
 
 

@@ -165,3 +165,13 @@ def test_a_link_to_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
     (tmp_path / "logs" / "users-0").symlink_to(tmp_path / "disk" / "users-0")
     found = kcompact("doctor", "--json", *COMPACT, tmp_path / "logs").json["findings"]
     assert [each["file"] for each in found if each["finding"] == "unreadable"] == [str(tmp_path / "logs" / "users-0")]
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "kind"), [("AAAAAAAAAAAAAAAAAAAAAQ", "refused"), ("AAAAAAAA", "bad-checkpoint")], ids=["sound", "cut"]
+)
+def test_a_partition_metadata_of_a_version_that_no_broker_writes(topic_id: str, kind: str, tmp_path: Path) -> None:
+    """Kafka reads it as version 0, and so it stops no broker, unless the rest is damaged."""
+    (healthy(tmp_path / "logs") / "partition.metadata").write_text(f"version: 8\ntopic_id: {topic_id}\n")
+    found = kcompact("doctor", "--json", *COMPACT, tmp_path / "logs").json["findings"]
+    assert [each["finding"] for each in found if each["exit_code"]] == [kind]
