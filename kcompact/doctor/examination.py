@@ -51,7 +51,7 @@ from kcompact.errors import (
 )
 from kcompact.format.names import CLUSTER_METADATA_TOPIC, parse_directory
 from kcompact.format.properties import META_PROPERTIES, MetaProperties
-from kcompact.log.directory import LogDir, PerLogDir, is_log_dir, is_one_partition
+from kcompact.log.directory import LogDir, PerLogDir, has_partitions, is_log_dir, is_one_partition
 from kcompact.plan.discovery import canonical, has_others, partitions_in
 from kcompact.plan.options import PlanOptions
 from kcompact.plan.run_notes import option_notes
@@ -144,8 +144,9 @@ def _named(paths: Sequence[Path]) -> dict[Path, list[Path]]:
 
 def _is_partition(directory: Path) -> bool:
     """Return whether a directory is a partition, also one that has lost its segments."""
-    has_name = parse_directory(directory.name) is not None and not is_log_dir(directory)
-    return is_one_partition(directory) or (has_name and is_log_dir(directory.parent))
+    has_name = parse_directory(directory.name) is not None and directory.name != METADATA_DIRECTORY
+    is_other = is_log_dir(directory) or has_partitions(directory)
+    return is_one_partition(directory) or (has_name and is_log_dir(directory.parent) and not is_other)
 
 
 def _kernel_findings(log_dir: Path, *, reads_all: bool) -> Iterator[Finding]:

@@ -298,25 +298,25 @@ def is_one_partition(directory: Path) -> bool:
     is_marked = parsed is not None and parsed.kind is not DirectoryKind.PARTITION
     if parsed is None or is_marked or not is_partition_directory(directory):
         return is_marked
+    if is_log_dir(directory.parent) or not has_partitions(directory):
+        return True
     # With partitions in it only a segment makes one of it: any other `.log` can be a log of Java's.
-    is_log = (name is not None and name.suffix is Suffix.LOG for name in map(parse_file_name, os.listdir(directory)))  # noqa: PTH208
-    return not partition_directories(directory) or (not is_log_dir(directory) and any(is_log))
+    return not is_log_dir(directory) and any(map(parse_file_name, files_in(directory).names()))
+
+
+def has_partitions(directory: Path) -> bool:
+    """Return whether a directory has sub-directories with names of partitions. False if that cannot be found out."""
+    with suppress(OSError):
+        return bool(partition_directories(directory))
+    return False
 
 
 def partition_directories(log_dir: Path) -> list[Path]:
     """Return the sub-directories whose names `parse_directory` accepts, in order of topic and partition."""
     # A symbolic link is returned too, so that `read_log` refuses it and the user sees why.
-    names = ((parse_directory(entry.name), entry.name) for entry in os.scandir(log_dir) if entry.is_dir())
-    return [log_dir / name for _, name in sorted((parsed.topic_partition, name) for parsed, name in names if parsed)]
-
-
-def log_bytes(directories: Iterable[Path]) -> int:
-    """Return the bytes of the logs. What cannot be read counts as nothing: it is reported with its partition."""
-    total = 0
-    for files in map(files_in, directories):
-        with suppress(KcompactError, OSError):
-            total += sum(files.identity(name).size_bytes for name in files.names() if name.endswith(Suffix.LOG))
-    return total
+    with os.scandir(log_dir) as entries:
+        named = [(parsed, entry) for entry in entries if (parsed := parse_directory(entry.name)) and entry.is_dir()]
+    return [log_dir / name for _, name in sorted((parsed.topic_partition, entry.name) for parsed, entry in named)]
 
 
 def read_log(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from kcompact.bucket.mirrored_file import Listing, MirroredFile
 from kcompact.bucket.path import is_in_bucket
 from kcompact.bucket.scratch import as_path
 from kcompact.errors import KcompactError, LogChangedError, RefusedError, storage_error, storage_errors
+from kcompact.format.names import Suffix
 from kcompact.host.descriptors import closed_after
 from kcompact.values import dataclass
 
@@ -289,6 +290,15 @@ def _filled_by_no_other(path: Path) -> AbstractContextManager[object]:
 def files_in(directory: Path) -> Files:
     """Return the files of a directory: the one place that chooses how they are stored."""
     return BucketFiles(directory) if is_in_bucket(directory) else LocalFiles(directory)
+
+
+def log_bytes(directories: Iterable[Path]) -> int:
+    """Return the bytes of the logs. What cannot be read counts as nothing: it is reported with its partition."""
+    total = 0
+    for files in map(files_in, directories):
+        with suppress(KcompactError, OSError):
+            total += sum(files.identity(name).size_bytes for name in files.names() if name.endswith(Suffix.LOG))
+    return total
 
 
 class OpenLocalFile:

@@ -119,7 +119,8 @@ def has_others(log_dirs: Iterable[Path], directories: Collection[Path]) -> bool:
 
 def dangling_partitions(log_dir: Path) -> list[Path]:
     """Return the links with the name of a partition that lead to nothing: a broker skips them. Raises OSError."""
-    links = (Path(entry) for entry in os.scandir(log_dir) if entry.is_symlink() and parse_directory(entry.name))
+    with os.scandir(log_dir) as entries:
+        links = [Path(entry) for entry in entries if entry.is_symlink() and parse_directory(entry.name)]
     return sorted(each for each in links if not each.exists())
 
 

@@ -16,8 +16,8 @@ from kcompact.errors import KcompactError, storage_errors
 from kcompact.format.limits import batch_memory_bytes
 from kcompact.format.names import MAX_OFFSET, Suffix
 from kcompact.host.machine import available_cores, clock_ms, default_memory_bytes
-from kcompact.log.directory import LogDir, PerLogDir, is_running, log_bytes, partition_of, read_log, read_log_dir
-from kcompact.log.files import files_in
+from kcompact.log.directory import LogDir, PerLogDir, is_running, partition_of, read_log, read_log_dir
+from kcompact.log.files import files_in, log_bytes
 from kcompact.log.unchanged_reading import read_unchanged
 from kcompact.questions.record_filter import RecordFilter
 from kcompact.spark_source.options import SourceOptions, View

@@ -90,7 +90,7 @@ def rest_words(*, has_actions: bool, is_complete: bool) -> str:
     if has_actions:
         return "" if is_complete else "not everything was compared, so others may need it too"
     if is_complete:
-        return "nothing speaks against a start"
+        return "nothing in the replicas speaks against a start. kcompact doctor says what else does"
     return "nothing that was compared speaks against a start, but not everything was compared"
 
 

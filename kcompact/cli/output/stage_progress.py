@@ -100,7 +100,7 @@ class KeysProgress(Progress):
 def executor_for(options: EngineOptions, directories: Sequence[Path]) -> Iterator[Executor]:
     """Yield the executor for a command that reads all records of some partitions, with progress on a terminal."""
     from kcompact.cleaner.engines import Engine
-    from kcompact.log.directory import log_bytes
+    from kcompact.log.files import log_bytes
 
     with ExitStack() as stack, stop_request() as stop:
         engine = Engine(options, stack, bytes_to_read=log_bytes(directories), paths=directories)

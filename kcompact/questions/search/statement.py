@@ -142,7 +142,7 @@ def listed(paths: Sequence[Path], selection: Selection = EVERY_PARTITION) -> Sea
             hint = "Nothing can be searched here. Is the disk mounted? Pass the directories that hold the files."
             raise RefusedError(path=path, problem="there is no file in it", hint=hint)
     scope = _listed(paths, selection)
-    if not any(file.identity for file in scope.files):
+    if not selection.selects_all and all(file.path.name == LOCK_NAME for file in scope.files):
         raise selection.no_match(paths[0], dict.fromkeys(file.path.parent for file in _listed(paths).files))
     return scope
 

@@ -176,7 +176,9 @@ def before_start(*words: str | Path) -> tuple[bool, bool]:
     """Whether everything was compared as the JSON says, and as the text does."""
     is_all = kcompact("compare", "--json", "--before-start", *words).json["is_all_compared"]
     text = kcompact("compare", "--before-start", *words).out
-    assert ("not everything was compared" in text) == (": nothing speaks against a start" not in text), text
+    assert ("not everything was compared" in text) == (
+        ": nothing in the replicas speaks against a start" not in text
+    ), text
     return is_all, "not everything was compared" not in text
 
 
@@ -349,3 +351,32 @@ def test_doctor_reads_a_partition_that_has_lost_its_segments(tmp_path: Path) -> 
     assert not found["has_all"]
     assert "contains no .log file" in " ".join(each["problem"] for each in found["findings"])
     assert "meta.properties" not in " ".join(each["problem"] for each in found["findings"])
+
+
+@pytest.mark.parametrize("stray", ["x -> x", "x-1 -> x-1", "replication-offset-checkpoint and old-1/"])
+def test_a_partition_with_odd_things_in_it_is_one(stray: str, tmp_path: Path) -> None:
+    directory = partition(tmp_path, settings("hw=7"))
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    if " -> " in stray:
+        (directory / stray.split()[0]).symlink_to(stray.split()[0])
+    else:
+        (directory / "replication-offset-checkpoint").write_text("0\n0\n")
+        shutil.copytree(directory, directory / "old-1")
+    for words in (("inspect",), ("plan", *COMPACT), ("clean", "--dry-run", "--engine", "in-process", *COMPACT)):
+        ran = kcompact(words[0], "--json", *words[1:], directory)
+        assert (ran.code, of_partitions(ran)) == (0, {"orders-0"}), ran
+    assert kcompact("doctor", "--json", directory).json["findings"][0]["finding"] != "no-meta-properties"
+
+
+def test_doctor_takes_a_directory_of_partitions_for_one(tmp_path: Path) -> None:
+    healthy(tmp_path, "log name=t-0 hw=1\n0: a=1\n")
+    (healthy(tmp_path / "backup-1", "log name=t-1 hw=1\n0: a=1\n") / "abc.log").touch()
+    found = kcompact("doctor", "--json", tmp_path / "backup-1").json["findings"]
+    assert [Path(each["file"]).name for each in found if each["finding"] == "unknown-file"] == ["abc.log"]
+
+
+def test_of_a_path_of_which_nothing_can_be_read_there_is_a_statement(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path, tmp_path / "link"):
+        ran = kcompact("search-key", "--json", "--key", "a", path)
+        assert (ran.code, ran.json["statement"]["keys"][0]["outcome"]) == (10, "not-proven")
