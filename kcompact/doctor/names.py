@@ -47,7 +47,8 @@ def directory_findings(log_dir: Path) -> Iterator[Finding]:
     """
     for link in dangling_partitions(log_dir):
         problem = (
-            "a link that leads to nothing: is the disk mounted? A broker skips it, and cannot create the partition"
+            "a link that leads to nothing: is the disk mounted? A broker skips it, and takes the log directory offline "
+            "when it creates the partition"
         )
         yield Finding(code=RemarkCode.UNREADABLE, directory=log_dir, file=link, problem=problem)
     for each in left_out_of(log_dir):

@@ -39,7 +39,7 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.directory import is_log_dir, partition_directories
+from kcompact.log.directory import has_partitions, is_log_dir
 from kcompact.log.files import FileIdentity, files_in
 from kcompact.plan.selection import Selection
 from kcompact.readable import counted
@@ -172,10 +172,10 @@ def _is_partition(directory: Path) -> bool | None:
         return True
     try:
         has_files = any(map(_is_of_partition, os.listdir(directory)))  # noqa: PTH208 - only the names
-        has_partitions = bool(partition_directories(directory))
     except OSError:
-        has_files, has_partitions = True, False
-    if (has_partitions and not has_files) or (is_log_dir(directory) and (has_partitions or not has_files)):
+        has_files = True
+    is_several = has_partitions(directory)
+    if (is_several and not has_files) or (is_log_dir(directory) and (is_several or not has_files)):
         return False
     return True if is_log_dir(directory.parent) else None
 
