@@ -39,7 +39,7 @@ from kcompact.format.names import (
     parse_file_name,
 )
 from kcompact.format.properties import CLEAN_SHUTDOWN_FILE, META_PROPERTIES, PARTITION_METADATA
-from kcompact.log.directory import has_partitions, is_log_dir
+from kcompact.log.directory import has_partitions, is_log_dir, is_one_partition
 from kcompact.log.files import FileIdentity, files_in
 from kcompact.plan.selection import Selection
 from kcompact.readable import counted
@@ -146,14 +146,15 @@ def selected_files(files: Sequence[FoundFile], paths: Iterable[Path], selection:
 
 
 def _partitions_of(tops: frozenset[Path], directory: Path) -> tuple[tuple[Path, ...], bool]:
-    """Return the partition directories that a directory may be or be in, from the paths down, and whether that is sure.
+    """Return the partition directories that a directory may be or be in, and whether that is sure.
 
-    The outermost one that is a partition is the last: within it there can be anything.
+    From the paths down: above them only a partition counts that has a path in it, and no name alone. The outermost one
+    that is sure is the last: within it there can be anything.
     """
     named = [each for each in (*reversed(directory.parents), directory) if parse_directory(each.name)]
     below = [each for each in named if not tops.isdisjoint((each, *each.parents))]
     possible: list[Path] = []
-    for each in below or named:
+    for each in below or filter(is_one_partition, named):
         is_partition = _is_partition(each)
         if is_partition is not False:
             possible.append(each)

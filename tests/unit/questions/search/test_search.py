@@ -377,6 +377,17 @@ def test_a_stray_file_makes_no_partition_of_a_log_directory(stray: str, at: str,
     assert searched(*paths, selection=Selection(("orders",))).keys[0].outcome is SearchOutcome.PRESENT
 
 
+def test_a_name_above_the_path_selects_nothing(tmp_path: Path) -> None:
+    log_dir = tmp_path / "disk-0" / "logs"
+    write(log_dir / "orders-0" / LOG)
+    write(log_dir / "meta.properties", KEY)
+    selection = Selection((), (0,))
+    assert searched(log_dir, selection=selection).keys[0].outcome is SearchOutcome.ABSENT
+    write(log_dir / "orders-0" / ".kcompact-0123456789abcdef" / "0.index", KEY)
+    inside = log_dir / "orders-0" / ".kcompact-0123456789abcdef"
+    assert searched(inside, selection=selection).keys[0].outcome is SearchOutcome.PRESENT
+
+
 @pytest.mark.parametrize("is_log_dir", [True, False])
 def test_a_directory_that_cannot_be_read_may_have_any_partition(
     is_log_dir: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
